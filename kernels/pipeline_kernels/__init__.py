@@ -22,5 +22,5 @@ Rules that hold for each of them:
 - Results are reproducible to the last bit on one device: one thread (or one GPU program) sums each
   output element in a fixed order, however many threads there are.
 - Threads are as many as torch's (`threads.py`), and compiled code is kept on disk.
-- Wrong shapes, dtypes and devices raise `ValueError` in the public function, before any kernel.
+- Wrong shapes, dtypes and devices raise `ValueError` in the public function (`checks.py`).
 """

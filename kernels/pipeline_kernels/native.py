@@ -63,18 +63,27 @@ class UnavailableError(RuntimeError):
 
 
 @cache
-def load_library(name: str, prelude: str = "", level: str = "", **macros: str) -> ctypes.CDLL:
+def load_library(
+    name: str,
+    dtype: torch.dtype | None = None,
+    prelude: str = "",
+    level: str = "",
+    **macros: str,
+) -> ctypes.CDLL:
     """Load a library of `sources.SOURCES`: as built with the package, kept, or compiled now.
 
     Args:
         name: the key of the source.
+        dtype: of tensors, for the macro REAL, if that is not among the others.
         prelude: what stands before its files in place of its own.
         level: key of `compiler.LEVELS`; by default the level of this processor.
-        macros: macros to define, for instance `REAL="float"`.
+        macros: macros to define.
 
     Raises:
         UnavailableError: if it cannot be had; the user has been warned.
     """
+    if dtype is not None:
+        macros["REAL"] = C_TYPES[dtype]
     return open_library(name, write_source(name, prelude), level, **macros)
 
 

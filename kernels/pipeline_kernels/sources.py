@@ -45,92 +45,31 @@ def write_layout(lmax: int, mmax: int) -> str:
 
 
 COLOURS: Mapping[str, tuple[str, ...]] = {"N": ("2", "3"), **REAL}
-LANES = "lanes.c"
-PRODUCTS, SIGMOID = "products.c", "sigmoid.c"  # after it
-POLYNOMIALS = "hermite/polynomials.c"
+DOUBLE = {"REAL": ("double",)}
+LANES, SIGMOID = "lanes.c", "sigmoid.c"  # after it
+PRODUCTS = (LANES, "products.c")
+ACTIVATED = (*PRODUCTS, SIGMOID)
+SPLINES = (LANES, "hermite/polynomials.c")
 MATRICES = ("su3/vectors.c", "su3/matrices.c", "su3/blocks.c")  # where each matrix stands alone
 SAMPLES = (LANES, "su3/fields.c")  # where links of a sample meet
 
 SOURCES = {
-    "contraction": Source(
-        (
-            LANES,
-            "equivariant/contraction/native.c",
-        )
-    ),
-    "density": Source(
-        (
-            LANES,
-            PRODUCTS,
-            SIGMOID,
-            "equivariant/density/native.c",
-        ),
-        {"REAL": ("double",)},
-    ),
+    "contraction": Source((LANES, "equivariant/contraction/native.c")),
+    "density": Source((*ACTIVATED, "equivariant/density/native.c"), DOUBLE),
     "dirac": Source(
-        (
-            *SAMPLES,
-            *(f"dirac/{part}.c" for part in ("lattice", "hops", "gradient", "solver")),
-        ),
+        (*SAMPLES, *(f"dirac/{part}.c" for part in ("lattice", "hops", "gradient", "solver"))),
         {**COLOURS, "D": ("2", "4")},
     ),
-    "edges": Source(
-        (
-            LANES,
-            POLYNOMIALS,
-            "equivariant/edges/native.c",
-        )
-    ),
-    "feed_forward": Source(
-        (
-            LANES,
-            PRODUCTS,
-            SIGMOID,
-            "equivariant/feed_forward/native.c",
-        )
-    ),
-    "gated": Source(
-        (
-            LANES,
-            SIGMOID,
-            "message/gated/native.c",
-        )
-    ),
-    "hermite": Source(
-        (
-            LANES,
-            POLYNOMIALS,
-            "hermite/native.c",
-        )
-    ),
-    "linear": Source(
-        (
-            LANES,
-            PRODUCTS,
-            "equivariant/linear/native.c",
-        )
-    ),
-    "segments": Source(
-        (
-            LANES,
-            "message/segments/native.c",
-        )
-    ),
-    "silu": Source(
-        (
-            LANES,
-            SIGMOID,
-            "message/silu/native.c",
-        )
-    ),
+    "edges": Source((*SPLINES, "equivariant/edges/native.c")),
+    "feed_forward": Source((*ACTIVATED, "equivariant/feed_forward/native.c")),
+    "gated": Source((LANES, SIGMOID, "message/gated/native.c")),
+    "hermite": Source((*SPLINES, "hermite/native.c")),
+    "linear": Source((*PRODUCTS, "equivariant/linear/native.c")),
+    "segments": Source((LANES, "message/segments/native.c")),
+    "silu": Source((LANES, SIGMOID, "message/silu/native.c")),
     "softmax": Source((LANES, "message/softmax/native.c")),
     "so2": Source(
-        (
-            LANES,
-            PRODUCTS,
-            "equivariant/so2/native.c",
-            "equivariant/so2/passes.c",
-        ),
+        (*PRODUCTS, "equivariant/so2/native.c", "equivariant/so2/passes.c"),
         preludes=lambda: [write_layout(lmax, mmax) for lmax, mmax in LAYOUTS],
     ),
     "su3_exponential": Source((*MATRICES, "su3/exponential/native.c"), COLOURS),
@@ -138,57 +77,31 @@ SOURCES = {
     "su3_projection": Source((*MATRICES, "su3/projection/native.c"), COLOURS),
     "su3_residual": Source(
         (
-            *MATRICES,
-            "su3/exponential/native.c",
-            "su3/algebra.c",
-            "su3/residual/psi.c",
-            "su3/residual/native.c",
+            *(*MATRICES, "su3/exponential/native.c", "su3/algebra.c"),
+            *("su3/residual/psi.c", "su3/residual/native.c"),
         ),
         COLOURS,
     ),
     "su3_spectral": Source(
         (
-            *MATRICES,
-            "su3/spectral/decomposition.c",
-            "su3/splines/native.c",
+            *(*MATRICES, "su3/spectral/decomposition.c", "su3/splines/native.c"),
             "su3/spectral/native.c",
         ),
         COLOURS,
     ),
     "su3_staples": Source((*SAMPLES, "su3/staples/native.c"), COLOURS),
-    "tall": Source(
-        (
-            LANES,
-            PRODUCTS,
-            "message/tall/native.c",
-        )
-    ),
+    "tall": Source((*PRODUCTS, "message/tall/native.c")),
     "tensor_product": Source(
         (
-            LANES,
-            PRODUCTS,
-            "equivariant/tensor_product/native.c",
-            "equivariant/tensor_product/interpolated.c",
-            "equivariant/tensor_product/tangents.c",
+            *PRODUCTS,
+            *(f"equivariant/tensor_product/{x}.c" for x in ("native", "interpolated", "tangents")),
             "equivariant/mixed_product/native.c",
         ),
         preludes=lambda: [write_couplings(COMMON)],
     ),
     "thread_pool": Source(("thread_pool.c",), {}),
-    "tree": Source(
-        (
-            LANES,
-            "tree/native.c",
-        )
-    ),
-    "wigner": Source(
-        (
-            LANES,
-            PRODUCTS,
-            "equivariant/wigner/native.c",
-        ),
-        {"REAL": ("double",)},
-    ),
+    "tree": Source((LANES, "tree/native.c")),
+    "wigner": Source((*PRODUCTS, "equivariant/wigner/native.c"), DOUBLE),
 }
 
 

@@ -11,6 +11,7 @@ from functools import cache
 
 import torch
 
+MAX_RANGES = 16  # of which each has sums as large as all parameters
 GRAIN_SIZE = 32_768  # elements per thread below which starting it costs more than it saves
 
 
@@ -24,6 +25,16 @@ def choose_threads(n_elements: int) -> int:
         The number of threads, at least 1, at most `torch.get_num_threads()`.
     """
     return max(1, min(torch.get_num_threads(), n_elements // GRAIN_SIZE))
+
+
+def count_ranges(n: int, least: int) -> int:
+    """Choose the number of ranges, with sums of their own, whatever the number of threads.
+
+    Args:
+        n: number of things that are cut into ranges.
+        least: fewest things of a range, unless there are fewer in all.
+    """
+    return max(1, min(MAX_RANGES, n // least))
 
 
 def run_in_threads(work: Callable[[], None], n_threads: int) -> None:

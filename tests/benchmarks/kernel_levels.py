@@ -37,7 +37,7 @@ from pipeline_kernels.su3 import (
     draw_haar,
     exponential,
     path_products,
-    polar,
+    project,
     residual_step,
     spectral_map,
     staple_layer,
@@ -144,7 +144,7 @@ def list_matrix_cases(n: int, n_colours: int, dtype: torch.dtype) -> Iterator[tu
     M = torch.randn(n, n_colours, n_colours, dtype=dtype)
     parameters = torch.randn(n, n_colours - 1, 3 * BINS + 1, dtype=torch.float64)
     yield "su3_exponential", make_gradient(exponential, M - M.mH)
-    yield "su3_projection", make_gradient(polar, M)
+    yield "su3_projection", make_gradient(project, M)
     paths = draw_haar(6 * n, n_colours, None, dtype).view(n, 6, n_colours, n_colours)
     steps = torch.rand(n, 6, dtype=torch.float64) / 6
     yield "su3_residual", make_gradient(residual_step, U, paths, steps)

@@ -4,7 +4,7 @@
 
 | case                       | ours            | peer                                              |
 |----------------------------|-----------------|---------------------------------------------------|
-| polar projection           | `polar`         | `U Vh` of `torch.linalg.svd`                      |
+| projection                 | `project`       | `torch.linalg.svd`, over the root of `det`        |
 | spectral map               | `spectral_map`  | the same by `torch.linalg.eig` and plain PyTorch  |
 | exponential                | `exponential`   | `torch.matrix_exp`                                |
 | residual step              | `residual_step` | the same with `torch.linalg.slogdet`              |

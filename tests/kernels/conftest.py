@@ -76,7 +76,7 @@ def _use_implementation(name: str) -> Iterator[None]:
 
 def _skip_without_c() -> None:
     try:
-        native.load_library("tree", REAL="float")
+        native.load_library("tree", torch.float32)
     except native.UnavailableError as error:
         pytest.skip(f"needs a C compiler: {error}")
 

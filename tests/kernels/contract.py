@@ -26,13 +26,10 @@ beyond the contract (symmetries, exact solutions, limits of numbers) are tests b
 Every folder with an `op.py` or a `reference.py` has such a class: `test_contract.py`.
 """
 
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -44,7 +41,6 @@ from torch.autograd import gradcheck, gradgradcheck
 from torch.library import opcheck
 from torch.testing import assert_close
 
-import pipeline_kernels
 from kernels.calls import (
     Call,
     convert,
@@ -55,9 +51,11 @@ from kernels.calls import (
     spread_memory,
     transpose_memory,
 )
+from kernels.contract_options import give_options
+from kernels.triton_runs import compute_interpreted, has_kernels, run_kernels
 from pipeline_kernels.compiler import LEVELS
 from pipeline_kernels.eager import EagerOperator
-from tiers import cover_pairs, run_first
+from tiers import run_first
 
 __all__ = ["Call", "KernelContract"]
 
@@ -189,35 +187,7 @@ class KernelContract:
 
     def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
         """Give tests their options."""
-        names = metafunc.fixturenames
-        dtypes = list(self.tolerances)
-        if "chosen" in names:
-            first = ["C", "reference"] if "way" in names else ["cuda"]
-            cases = cover_pairs(first, dtypes, *self.options.values())
-            parameters = [
-                pytest.param(
-                    *(case.values[:2] if "way" in names else case.values[1:2]),
-                    dict(zip(self.options, case.values[2:], strict=True)),
-                    marks=case.marks,
-                    id="-".join(map(name_value, case.values)),
-                )
-                for case in map(as_parameter, cases)
-            ]
-            arguments = [x for x in ("way", "dtype", "chosen") if x in names]
-            metafunc.parametrize(arguments, parameters, indirect=arguments[:-2])
-        elif "way" in names:
-            ways = ["C", "reference"]
-            is_long = metafunc.definition.get_closest_marker("slow") is not None
-            metafunc.parametrize("way", run_first(ways) if is_long else ways, indirect=True)
-        if "interpreted_case" in names:
-            cases = [(options, dtype) for options in self.interpreted for dtype in dtypes]
-            metafunc.parametrize("interpreted_case", run_first(cases))
-        if "compiled_case" in names:
-            cases = [(x, dtype) for x in self.compiled or self.interpreted[:1] for dtype in dtypes]
-            metafunc.parametrize("compiled_case", run_first(cases))
-        if "refused_case" in names:
-            ids = [message for *_, message in self.refused]
-            metafunc.parametrize("refused_case", self.refused, ids=ids)
+        give_options(metafunc, self)
 
     def test_equals_the_reference(self, way, dtype, chosen):
         """Values and derivatives, by C and by what stands in for it."""
@@ -413,51 +383,3 @@ class KernelContract:
             call = self.make(dtype, **self.many).to(gpu)
             results = [differentiate(call, order, dtype) for _ in range(2)]
             assert all(map(torch.equal, *results))
-
-
-def run_on_gpu(operator: EagerOperator, arguments: Sequence[Any], _: Any) -> Any:
-    """Run what an operator has for GPUs, whatever the device."""
-    return operator.implementations["cuda"](*arguments)
-
-
-def name_value(value: Any) -> str:
-    """Return the name of an option for a test: the same in every process."""
-    return getattr(value, "__name__", str(value)).removeprefix("torch.")
-
-
-def compute_interpreted(
-    path: str, name: str, dtype: torch.dtype, chosen: Options
-) -> tuple[list[Tensor], bool]:
-    """Compute a case of a contract by kernels of Triton, in a process where they are interpreted.
-
-    Returns:
-        The results, and whether there were such kernels.
-    """
-    spec = importlib.util.spec_from_file_location(Path(path).stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    contract = getattr(module, name)()
-    results = run_kernels(contract, dtype, chosen)
-    kernels = f"pipeline_kernels.{contract.folder.replace('/', '.')}.cuda"
-    return [x.detach() for x in results], kernels in sys.modules
-
-
-def run_kernels(contract: KernelContract, dtype: torch.dtype, chosen: Options) -> list[Tensor]:
-    """Compute a case of a contract by what operators have for GPUs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EagerOperator, "run", run_on_gpu)
-        contract.prepare_interpreter(patch)
-        return differentiate(contract.make(dtype, **chosen), contract.order, dtype)
-
-
-def has_kernels(contract: type[KernelContract]) -> bool:
-    """Test that a family has kernels of Triton."""
-    folder = Path(pipeline_kernels.__path__[0]) / getattr(contract, "folder", "")
-    return (folder / "cuda.py").is_file()
-
-
-def as_parameter(values: Any) -> Any:
-    """Return a `pytest.param`."""
-    return values if hasattr(values, "marks") else pytest.param(*values)

@@ -6,10 +6,11 @@ from typing import Any
 
 from torch import Tensor
 
+from pipeline_kernels.checks import check_tensor
 from pipeline_kernels.dirac import cpu, reference
-from pipeline_kernels.dirac.geometry import ALL, EVEN, ODD, How, Where, check_extents
+from pipeline_kernels.dirac.geometry import ALL, How, Where, check_extents
 from pipeline_kernels.operators import define_derivative, define_operator
-from pipeline_kernels.su3.matrices import DTYPES, check_matrices
+from pipeline_kernels.su3.matrices import check_matrices
 
 PLAIN = (1.0, 0.0, 0.0, 0.0)
 
@@ -22,53 +23,8 @@ def check_links(links: Tensor, extents: Sequence[int], boundary: Sequence[int]) 
     """
     check_extents(extents, boundary)
     check_matrices("links", links)
-    if links.ndim != 5 or links.shape[1:3] != (len(extents), prod(extents)):
-        raise ValueError(
-            f"links: expected (batch, {len(extents)}, {prod(extents)}, N, N) for extents "
-            f"{tuple(extents)}, got {tuple(links.shape)}"
-        )
-
-
-def check_spinors(name: str, psi: Tensor, extents: Sequence[int], parity: int) -> None:
-    """Refuse spinors that do not belong to the lattice.
-
-    Args:
-        name: of the argument, for the message.
-        psi: the argument.
-        extents: sites along each direction.
-        parity: sites of a result; unless it is `ALL`, spinors stand on half the sites.
-
-    Raises:
-        ValueError: if so.
-    """
-    if parity not in (EVEN, ODD, ALL):
-        raise ValueError(f"parity: expected 0 (even), 1 (odd) or 2 (all sites), got {parity}")
-    n_sites, n_spins = prod(extents) // (1 if parity == ALL else 2), len(extents)
-    if psi.ndim != 5 or psi.shape[2:4] != (n_sites, n_spins) or psi.shape[4] not in (2, 3):
-        raise ValueError(
-            f"{name}: expected (batch, n_rhs, {n_sites}, {n_spins}, N) for extents "
-            f"{tuple(extents)} and parity {parity}, got {tuple(psi.shape)}"
-        )
-    if psi.dtype not in DTYPES:
-        raise ValueError(f"{name}: expected one dtype of {DTYPES}, got {psi.dtype}")
-
-
-def check_like_links(name: str, psi: Tensor, links: Tensor) -> None:
-    """Refuse spinors of another batch, type, group or device than the links.
-
-    Raises:
-        ValueError: if so.
-    """
-    if psi.shape[0] != links.shape[0] or psi.shape[-1] != links.shape[-1]:
-        raise ValueError(
-            f"{name}: expected a batch of {links.shape[0]} and {links.shape[-1]} colours as the "
-            f"links, got {tuple(psi.shape)}"
-        )
-    if psi.dtype != links.dtype or psi.device != links.device:
-        raise ValueError(
-            f"{name}: expected {links.dtype} on {links.device} as the links, got {psi.dtype} on "
-            f"{psi.device}"
-        )
+    shape = "batch", len(extents), prod(extents), "N", "N"
+    check_tensor("links", links, shape, (links.dtype,))
 
 
 def _make_spinors(psi: Tensor, *_: object) -> Tensor:

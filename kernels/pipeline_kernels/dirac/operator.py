@@ -5,15 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import check_tensor
 from pipeline_kernels.dirac import cpu
 from pipeline_kernels.dirac.geometry import ALL, EVEN, ODD, choose_boundary
-from pipeline_kernels.dirac.op import (
-    check_like_links,
-    check_links,
-    check_spinors,
-    combine_hops,
-    gather_gradient,
-)
+from pipeline_kernels.dirac.op import check_links, combine_hops, gather_gradient
 from pipeline_kernels.dirac.reference import multiply_diagonal
 
 
@@ -75,30 +70,15 @@ class DiracOperator:
         self.check("psi", psi, parity)
         return self._combine(psi, None, (1.0, 0.0, 0.0, 0.0), parity, adjoint)
 
-    def differentiate(self, chi: Tensor, psi: Tensor) -> Tensor:
-        """Return the derivative of Re(chi^dagger M psi) by the links, summed over right-hand sides.
-
-        Args:
-            chi: spinors `(batch, n_rhs, V, S, N)`.
-            psi: spinors of the same shape.
-
-        Returns:
-            G, `(batch, D, V, N, N)`, with d Re(chi^dagger M psi) = Re sum conj(G) dU.
-        """
-        self.check("chi", chi, ALL)
-        self.check("psi", psi, ALL)
-        by_hops = gather_gradient(chi, psi, [*self.extents], [*self.boundary], ALL, False)
-        return -self.kappa * by_hops
-
     def differentiate_even_odd(self, chi: Tensor, psi: Tensor) -> Tensor:
-        """Return the derivative of Re(chi^dagger Mhat psi) by the links.
+        """Return the derivative of Re(chi^dagger Mhat psi) by the links, summed over `n_rhs`.
 
         Args:
             chi: spinors on odd sites, `(batch, n_rhs, V/2, S, N)`.
             psi: spinors of the same shape.
 
         Returns:
-            G, `(batch, D, V, N, N)`, as `differentiate` returns it.
+            G, `(batch, D, V, N, N)`, with d Re(chi^dagger Mhat psi) = Re sum conj(G) dU.
         """
         self.check("chi", chi, ODD)
         self.check("psi", psi, ODD)
@@ -107,10 +87,10 @@ class DiracOperator:
         by_hops = by_hops + gather_gradient(self._hop_to_even(chi, True), psi, *tables, EVEN, False)
         return -(self.kappa**2) * by_hops
 
-    def invert_diagonal(self, psi: Tensor, *, adjoint: bool = False) -> Tensor:
+    def invert_diagonal(self, psi: Tensor) -> Tensor:
         """Return (1 + i mu~ gamma5)^-1 psi."""
-        scale, mu = 1 / (1 + self.two_kappa_mu**2), self.two_kappa_mu
-        return multiply_diagonal(psi, scale, (mu if adjoint else -mu) * scale)
+        scale = 1 / (1 + self.two_kappa_mu**2)
+        return multiply_diagonal(psi, scale, -self.two_kappa_mu * scale)
 
     def _hop_to_even(self, psi: Tensor, adjoint: bool) -> Tensor:
         """Return (1 + i mu~ gamma5)^-1 H_eo psi, or the same with both adjoint."""
@@ -149,5 +129,9 @@ class DiracOperator:
         Raises:
             ValueError: if so.
         """
-        check_spinors(name, psi, self.extents, parity)
-        check_like_links(name, psi, self.links)
+        if parity not in (EVEN, ODD, ALL):
+            raise ValueError(f"parity: expected 0 (even), 1 (odd) or 2 (all sites), got {parity}")
+        batch, n_dimensions, n_sites, *_, n_colours = self.links.shape
+        n_sites = n_sites if parity == ALL else n_sites // 2
+        shape = batch, "n_rhs", n_sites, n_dimensions, n_colours
+        check_tensor(name, psi, shape, (self.links.dtype,), self.links.device)

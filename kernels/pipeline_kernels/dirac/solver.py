@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels import native
+from pipeline_kernels.checks import check_tensor
 from pipeline_kernels.dirac import cpu
 from pipeline_kernels.dirac.geometry import ODD
 from pipeline_kernels.dirac.operator import DiracOperator
@@ -51,15 +52,8 @@ class NormalSolver:
             ValueError: if an argument is of another shape or type.
         """
         self.operator.check("residual", residual, ODD)
-        if residual.shape != self.shape:
-            raise ValueError(
-                f"residual: expected {tuple(self.shape)} as declared, got {tuple(residual.shape)}"
-            )
-        if goal.shape != self.shape[:2] or goal.dtype != torch.float64:
-            raise ValueError(
-                f"goal: expected float64 {tuple(self.shape[:2])}, got {goal.dtype} "
-                f"{tuple(goal.shape)}"
-            )
+        check_tensor("residual", residual, self.shape, (residual.dtype,))
+        check_tensor("goal", goal, self.shape[:2], (torch.float64,))
         step, n = self.state.iterate(residual, goal, max_iterations)
         self.n_iterations += n
         return step

@@ -16,11 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import FLOATING
 from pipeline_kernels.halo.plan import HaloPlan
 from pipeline_kernels.halo.transports import Messages, Transport, Wait
 from pipeline_kernels.message import segment_sum
-
-DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def exchange(x: Tensor, plan: HaloPlan, transport: Transport) -> Tensor:
@@ -216,8 +215,8 @@ def _check(x: Tensor, plan: HaloPlan, transport: Transport, n_rows: int) -> None
             f"{plan.rank} of {plan.n_parts}; "
             "make it by HaloPlan.of(owners, edges, transport.rank, transport.size)"
         )
-    if x.dtype not in DTYPES:
-        raise ValueError(f"x: expected a dtype of {DTYPES}, got {x.dtype}; convert it first")
+    if x.dtype not in FLOATING:
+        raise ValueError(f"x: expected a dtype of {FLOATING}, got {x.dtype}; convert it first")
     if x.ndim == 0 or x.shape[0] != n_rows:
         wanted, cure = "own nodes", "take them by x[plan.own]"
         if n_rows > plan.n_own:

@@ -97,14 +97,18 @@ class TorchTransport:
 
     def start(self, sent: Messages, received: Messages) -> Wait:
         """As `Transport.start`."""
-        cure = f"make it as TorchTransport(device=...), not for {self._device}"
-        _check_device("TorchTransport", self._device, (sent, received), cure)
+        for tensor in (*sent.values(), *received.values()):
+            if tensor.device.type != self._device:
+                raise ValueError(
+                    f"TorchTransport: expected tensors on {self._device}, got one on "
+                    f"{tensor.device}; make it as TorchTransport(device=...) of that device"
+                )
         operations = [
             dist.P2POp(operation, tensor, group=self._group, group_peer=peer)
             for operation, messages in ((dist.irecv, received), (dist.isend, sent))
             for peer, tensor in messages.items()
         ]
-        self.bytes_sent += _count_bytes(sent)
+        self.bytes_sent += sum(tensor.nbytes for tensor in sent.values())
         works = dist.batch_isend_irecv(operations) if operations else []
         return partial(_wait_for_all, works, sent)
 
@@ -146,15 +150,3 @@ class ThroughCpu:
                 received[peer].copy_(copy)
 
         return wait
-
-
-def _check_device(name: str, device: str, messages: Sequence[Messages], cure: str) -> None:
-    for tensor in (tensor for half in messages for tensor in half.values()):
-        if tensor.device.type != device:
-            raise ValueError(
-                f"{name}: expected tensors on {device}, got one on {tensor.device}; {cure}"
-            )
-
-
-def _count_bytes(messages: Messages) -> int:
-    return sum(tensor.nbytes for tensor in messages.values())

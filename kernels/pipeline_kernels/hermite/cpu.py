@@ -6,7 +6,7 @@ from typing import Final
 from torch import Tensor
 
 from pipeline_kernels.hermite.places import N_ROWS
-from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain, pack
+from pipeline_kernels.native import call_routine, load_library, make_plain, pack
 from pipeline_kernels.threads import choose_threads
 
 WORK: Final = 2 * N_ROWS
@@ -30,7 +30,7 @@ def differentiate(gradients: Sequence[Tensor], x: Tensor, table: Tensor) -> Tens
 def _run(
     name: str, x: Tensor, table: Tensor, groups: Sequence[Tensor], by_x: Tensor | None = None
 ) -> None:
-    library = load_library("hermite", REAL=C_TYPES[table.dtype])
+    library = load_library("hermite", table.dtype)
     x, table = make_plain(x), make_plain(table)
     lists = pack(*groups), pack(*(group.shape[1] for group in groups))
     sizes = len(groups), len(x), table.shape[1], len(table) // N_ROWS - 1

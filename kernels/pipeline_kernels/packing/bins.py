@@ -88,8 +88,7 @@ def split_by_capacity(costs: ArrayLike, capacity: float) -> Numbers:
         ValueError: if a cost is negative or not finite, or the capacity is not positive.
     """
     costs = check_costs(costs)
-    if not capacity > 0:
-        raise ValueError(f"capacity: expected a positive number, got {capacity}")
+    check_capacity(capacity)
     if capacity == np.inf or not len(costs):
         return np.zeros(len(costs), np.int64)
     bins: Numbers = cpu.assign_by_first_fit(
@@ -108,6 +107,12 @@ def check_costs(costs: ArrayLike) -> Costs:
     if costs.ndim != 1 or not (np.isfinite(costs) & (costs >= 0)).all():
         raise ValueError("costs: expected finite numbers, none negative, of shape (n_items,)")
     return costs
+
+
+def check_capacity(capacity: float) -> None:
+    """Raise `ValueError` unless a capacity is positive."""
+    if not capacity > 0:
+        raise ValueError(f"capacity: expected a positive number, got {capacity}")
 
 
 def _sort_falling(costs: Costs) -> Numbers:

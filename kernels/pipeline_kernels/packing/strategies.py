@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from pipeline_kernels.packing import cpu
-from pipeline_kernels.packing.bins import check_costs
+from pipeline_kernels.packing.bins import check_capacity, check_costs
 from pipeline_kernels.packing.cpu import Costs, Numbers
 from pipeline_kernels.packing.plan import Plan
 
@@ -48,7 +48,7 @@ def pack_balanced(
     """
     costs, order = _check_order(costs, order, n_ranks)
     weights = costs if weights is None else check_costs(weights)
-    _check_capacity(capacity)
+    check_capacity(capacity)
     if weights.shape != costs.shape:
         raise ValueError(f"weights: expected shape {costs.shape}, got {weights.shape}")
     offsets = _check_offsets(offsets, len(costs))
@@ -123,7 +123,7 @@ def pack_next_fit(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: fl
         ValueError: if numbers are negative, not finite or do not fit together.
     """
     costs, order = _check_order(costs, order, n_ranks)
-    _check_capacity(capacity)
+    check_capacity(capacity)
     bins, n_bins = cpu.pack_next_fit(costs, order, float(capacity))
     return Plan.from_bins(bins, n_bins, n_ranks)
 
@@ -151,7 +151,7 @@ def pack_mace_bins(costs: ArrayLike, order: ArrayLike, n_ranks: int, capacity: f
         ValueError: if numbers are negative, not finite or do not fit together.
     """
     costs, order = _check_order(costs, order, n_ranks)
-    _check_capacity(capacity)
+    check_capacity(capacity)
     falling = order[np.argsort(-costs[order], kind="stable")]
     if capacity == math.inf:
         capacity = max(1.0, float(costs.sum()))
@@ -181,11 +181,6 @@ def _check_offsets(offsets: ArrayLike, n_items: int) -> Numbers:
     ):
         raise ValueError(f"offsets: expected numbers that rise from 0 to {n_items}, got {offsets}")
     return offsets
-
-
-def _check_capacity(capacity: float) -> None:
-    if not capacity > 0:
-        raise ValueError(f"capacity: expected a positive number, got {capacity}")
 
 
 def _find_places(offsets: Numbers) -> tuple[Numbers, Numbers, Numbers]:

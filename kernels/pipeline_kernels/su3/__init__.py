@@ -4,7 +4,7 @@
 |-------------------------------------|------------------------------------------------------------|
 | `spectral_map`                      | `W = sum_k exp(i theta'_k - i theta_k) P_k`, its log-det   |
 | `residual_step`                     | a step along the gradient of loops, its log-determinant    |
-| `polar`, `project`                  | `M (M^dagger M)^(-1/2)`, and that with a determinant of 1  |
+| `project`                           | `M (M^dagger M)^(-1/2)`, with a determinant of 1           |
 | `exponential`                       | from the algebra to the group                              |
 | `plaquette_staples`, `staple_layer` | staples, and combinations of links and staples             |
 | `path_products`                     | products of links along paths                              |
@@ -25,7 +25,7 @@ lanes, or places of one, on `fields.c`, called by a `cpu.py` (`lanes.py` loads a
 from pipeline_kernels.su3.exponential import exponential
 from pipeline_kernels.su3.haar import draw_haar
 from pipeline_kernels.su3.paths import path_products
-from pipeline_kernels.su3.projection import polar, project
+from pipeline_kernels.su3.projection import project
 from pipeline_kernels.su3.residual import residual_step
 from pipeline_kernels.su3.spectral import spectral_map
 from pipeline_kernels.su3.staples import plaquette_staples, staple_layer
@@ -35,7 +35,6 @@ __all__ = [
     "exponential",
     "path_products",
     "plaquette_staples",
-    "polar",
     "project",
     "residual_step",
     "spectral_map",

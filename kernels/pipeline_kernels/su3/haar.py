@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from pipeline_kernels.su3.matrices import DTYPES
+from pipeline_kernels.checks import COMPLEX
 from pipeline_kernels.su3.projection import project
 
 
@@ -34,8 +34,8 @@ def draw_haar(
     """
     if n_colours not in {2, 3} or n < 0:
         raise ValueError(f"n, n_colours: expected n >= 0 and 2 or 3, got {n} and {n_colours}")
-    if dtype not in DTYPES:
-        raise ValueError(f"dtype: expected one of {DTYPES}, got {dtype}")
+    if dtype not in COMPLEX:
+        raise ValueError(f"dtype: expected one of {COMPLEX}, got {dtype}")
     normal = torch.randn(
         n,
         n_colours,

@@ -51,9 +51,7 @@ def load_library(family: str, n_colours: int, dtype: torch.dtype, level: str = "
     Raises:
         UnavailableError: if it cannot be had.
     """
-    return native.load_library(
-        f"su3_{family}", level=level, N=str(n_colours), REAL=native.C_TYPES[dtype]
-    )
+    return native.load_library(f"su3_{family}", dtype, level=level, N=str(n_colours))
 
 
 def load_for_samples(family: str, links: Tensor) -> ctypes.CDLL:

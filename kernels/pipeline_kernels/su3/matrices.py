@@ -2,10 +2,9 @@
 
 from collections.abc import Callable
 
-import torch
 from torch import Tensor
 
-DTYPES = (torch.complex64, torch.complex128)
+from pipeline_kernels.checks import COMPLEX
 
 
 def check_matrices(name: str, U: Tensor) -> None:
@@ -18,8 +17,8 @@ def check_matrices(name: str, U: Tensor) -> None:
     Raises:
         ValueError: if so.
     """
-    if U.dtype not in DTYPES:
-        raise ValueError(f"{name}: expected one dtype of {DTYPES}, got {U.dtype}")
+    if U.dtype not in COMPLEX:
+        raise ValueError(f"{name}: expected one dtype of {COMPLEX}, got {U.dtype}")
     if U.ndim < 2 or U.shape[-2:] not in {(2, 2), (3, 3)}:
         raise ValueError(f"{name}: expected (..., N, N) with N = 2 or 3, got {tuple(U.shape)}")
 

@@ -56,19 +56,7 @@ def find_rows(BLOCK: tl.constexpr):
 @triton.jit
 def load(x, total, N: tl.constexpr, BLOCK: tl.constexpr):
     """Load the matrices of a program, the last one again beyond the end."""
-    row = tl.minimum(find_rows(BLOCK), total - 1) * (2 * N * N)
-    out = ()
-    for i in tl.static_range(2 * N * N):
-        out = out + (tl.load(x + row + i).to(tl.float64),)  # noqa: RUF005
-    return out
-
-
-@triton.jit
-def store(x, a, total, BLOCK: tl.constexpr):
-    """Store the matrices of a program."""
-    row = find_rows(BLOCK)
-    for i in tl.static_range(len(a)):
-        tl.store(x + row * len(a) + i, a[i], row < total)
+    return load_numbers(x, 2 * N * N, total, BLOCK)
 
 
 @triton.jit
@@ -77,16 +65,16 @@ def load_numbers(x, COUNT: tl.constexpr, total, BLOCK: tl.constexpr):
     row = tl.minimum(find_rows(BLOCK), total - 1) * COUNT
     out = ()
     for i in tl.static_range(COUNT):
-        out = out + (tl.load(x + row + i),)  # noqa: RUF005
+        out = out + (tl.load(x + row + i).to(tl.float64),)  # noqa: RUF005
     return out
 
 
 @triton.jit
-def store_numbers(x, numbers, total, BLOCK: tl.constexpr):
-    """Store real numbers of each matrix."""
+def store(x, a, total, BLOCK: tl.constexpr):
+    """Store the matrices of a program, or other numbers of each."""
     row = find_rows(BLOCK)
-    for i in tl.static_range(len(numbers)):
-        tl.store(x + row * len(numbers) + i, numbers[i], row < total)
+    for i in tl.static_range(len(a)):
+        tl.store(x + row * len(a) + i, a[i], row < total)
 
 
 @triton.jit

@@ -11,14 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pipeline_kernels.native import (
-    C_TYPES,
-    Argument,
-    call_routine,
-    compute_size,
-    load_library,
-    make_plain,
-)
+from pipeline_kernels.native import Argument, call_routine, compute_size, load_library, make_plain
 from pipeline_kernels.threads import choose_threads
 from pipeline_kernels.tree.shape import TreeShape
 
@@ -64,7 +57,7 @@ def gradient(
 
 def _choose_segment(n: int, dtype: torch.dtype) -> int:
     """Return the number of samples, whole blocks of them, that one thread sums."""
-    block = compute_size(load_library("tree", REAL=C_TYPES[dtype]), "block_size")
+    block = compute_size(load_library("tree", dtype), "block_size")
     return block * max(2, -(-n // (block * MAX_SEGMENTS)))
 
 
@@ -85,7 +78,7 @@ def _run(
     name: str, code: Sequence[int], operands: Sequence[Tensor], others: Sequence[Argument]
 ) -> None:
     """Call a routine on the operands and other arguments, in as many threads as they repay."""
-    library, n = load_library("tree", REAL=C_TYPES[operands[0].dtype]), operands[0].shape[1]
+    library, n = load_library("tree", operands[0].dtype), operands[0].shape[1]
     if n == 0:
         return
     _, tree = _decode(tuple(code))

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import check_tensor
 from pipeline_kernels.operators import (
     define_derivative,
     define_operator,
@@ -13,8 +14,6 @@ from pipeline_kernels.operators import (
 )
 from pipeline_kernels.tree import cpu, reference
 from pipeline_kernels.tree.shape import TreeShape
-
-DTYPES = (torch.float32, torch.float64)
 
 
 def contract(features: Tensor, transfers: Tensor, shape: TreeShape) -> Tensor:
@@ -103,25 +102,9 @@ def jacobian(features: Tensor, transfers: Tensor, shape: TreeShape) -> Tensor:
 
 
 def _check(features: Tensor, transfers: Tensor, shape: TreeShape) -> None:
-    if features.dtype not in DTYPES or transfers.dtype != features.dtype:
-        raise ValueError(
-            f"features, transfers: expected one dtype of {DTYPES}, got {features.dtype} and "
-            f"{transfers.dtype}"
-        )
-    if features.ndim != 2 or features.shape[0] != shape.n_features:
-        raise ValueError(
-            f"features: expected ({shape.n_features}, n) for leaf ranks {shape.leaf_ranks}, got "
-            f"{tuple(features.shape)}"
-        )
-    if transfers.shape != (shape.n_transfers,):
-        raise ValueError(
-            f"transfers: expected ({shape.n_transfers},) for the tensors {shape.tensor_shapes}, "
-            f"got {tuple(transfers.shape)}"
-        )
-    if transfers.device != features.device:
-        raise ValueError(
-            f"transfers: expected device {features.device} of the features, got {transfers.device}"
-        )
+    check_tensor("features", features, (shape.n_features, "n"))
+    like = (features.dtype,), features.device
+    check_tensor("transfers", transfers, (shape.n_transfers,), *like)
 
 
 @define_operator(

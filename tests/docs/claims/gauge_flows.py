@@ -21,7 +21,6 @@ ENSEMBLES = "gauge_flows/ensembles"
 MARGINAL = "gauge_flows/marginal_2d"
 DEPTH = "gauge_flows/depth"
 KERNELS = (
-    "polar projection",
     "spectral map with gradient",
     "exponential with gradient",
     "residual step with gradient",

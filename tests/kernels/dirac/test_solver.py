@@ -84,9 +84,9 @@ def test_what_does_not_fit_is_refused():
     solver, goal = NormalSolver(operator, b.shape), torch.zeros(1, 2).double()
     with pytest.raises(ValueError, match=r"x: expected \(1, 2, 8, 2, 3\) as b"):
         compute_residual(operator, x[:, :1], b)
-    with pytest.raises(ValueError, match=r"b: expected torch\.complex128"):
+    with pytest.raises(ValueError, match=r"b: expected .* of torch\.complex128"):
         compute_residual(operator, x, b.to(torch.complex64))
-    with pytest.raises(ValueError, match=r"residual: expected \(1, 2, 8, 2, 3\) as declared"):
+    with pytest.raises(ValueError, match=r"residual: expected \(1, 2, 8, 2, 3\) of"):
         solver.iterate(b[:, :1], goal, 3)
-    with pytest.raises(ValueError, match=r"goal: expected float64 \(1, 2\)"):
+    with pytest.raises(ValueError, match=r"goal: expected \(1, 2\) of torch\.float64"):
         solver.iterate(b, goal.float(), 3)

@@ -75,5 +75,26 @@ def convolve_plainly(*operands):
         for x, row, n in zip(tables, rows, turned, strict=True)
     ]
     *weights, bias = tensors[4:]
-    x = reference.scale(torch.cat(parts, 2), factors, layout)
-    return reference.so2_linear(x, weights, bias, layout, N_EXTRA)
+    x = scale(torch.cat(parts, 2), factors, layout)
+    return mix_orders(x, weights, bias, layout, N_EXTRA)
+
+
+def mix_orders(x, weights, bias, layout, n_extra):
+    """Mix channels and degrees of each order, `y_+ = W_r x_+ - W_i x_-`, `y_- = ...`."""
+    n_main = len(bias) - n_extra
+    channels = n_main // layout.count_degrees(0)
+    main, extra = (x[:, layout.blocks[0]].flatten(1) @ weights[0] + bias).tensor_split([n_main], 1)
+    parts = [main.unflatten(1, (-1, channels))]
+    for rows, W in zip(layout.blocks[1:], weights[1:], strict=True):
+        real, imaginary = W if W.ndim == 3 else (W, torch.zeros_like(W))
+        plus, minus = (half.flatten(1) for half in x[:, rows].chunk(2, 1))
+        both = plus @ real - minus @ imaginary, plus @ imaginary + minus @ real
+        parts += [y.unflatten(1, (-1, channels)) for y in both]
+    return torch.cat(parts, 1), extra
+
+
+def scale(y, factors, layout):
+    """Multiply components by order with the factors of their degrees."""
+    if factors is None or factors.shape[1] == 1:
+        return y if factors is None else y * factors
+    return y * factors[:, [degree for degree, _ in layout.places]]

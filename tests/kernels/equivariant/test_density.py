@@ -41,9 +41,9 @@ class TestDensity(KernelContract):
     }
     many, empty, random = {"n_edges": 500}, {"n_edges": 0}, {"n_edges": st.integers(0, 60)}
     refused = [
-        (0, lambda x: x[1:], r"expected floating numbers of shape \(90, 3\)"),
-        (0, torch.Tensor.long, "got torch.int64"),
-        (1, torch.Tensor.float, "kinds: expected int64"),
+        (0, lambda x: x[1:], r"vectors: expected \(90, 3\)"),
+        (0, torch.Tensor.long, "got .* of torch.int64"),
+        (1, torch.Tensor.float, "kinds: expected .* of torch.int64"),
         (1, lambda kinds: kinds + 1, "expected 0 to n_kinds - 1 = 1, got 1 to 2"),
     ]
     without = {

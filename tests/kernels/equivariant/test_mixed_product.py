@@ -42,9 +42,9 @@ class TestMixedProduct(KernelContract):
     random = {"n_nodes": st.integers(1, 9), "n_pairs": st.integers(0, 30)}
     third, mixed = True, 0.02
     refused = [
-        (2, lambda x: x[1:], r"x: expected \(62, 5\) for the plan, got \(61, 5\)"),
-        (3, lambda A: A[:, 1:], r"A: expected \(5, 210\) for the plan, got \(5, 209\)"),
-        (1, torch.Tensor.float, r"Y: expected one dtype .* got torch.float32 on cpu"),
+        (2, lambda x: x[1:], r"x: expected \(62, K\) of .*, got \(61, 5\)"),
+        (3, lambda A: A[:, 1:], r"A: expected \(5, 210\) of .*, got \(5, 209\)"),
+        (1, torch.Tensor.float, r"Y: expected .* of torch.float64 .* got .*torch.float32 on cpu"),
     ]
     without = {
         "test_gpu_equals_the_reference": "there the tensor product calculates",
@@ -143,9 +143,9 @@ def test_the_pass_of_a_training_keeps_the_rules_of_torch(implementation):
 def test_what_does_not_fit_is_named():
     graph = draw_graph(5, 8)
     few = Segments.of(torch.tensor([0]), 1)
-    with pytest.raises(ValueError, match="expected as many edges of each, got 18, 18 and 1"):
+    with pytest.raises(ValueError, match=r"rows: expected 18 elements .* got 1"):
         Graph.of(graph.senders, graph.receivers, few)
-    with pytest.raises(ValueError, match="expected as many edges of each, got 18, 1 and 18"):
+    with pytest.raises(ValueError, match=r"receivers: expected 18 elements .* got 1"):
         Graph.unshared(graph.senders, few)
     h, Y, x, A = draw_mixed(SECOND, graph, 3)
     kept = mix_weights(x[1:], A)

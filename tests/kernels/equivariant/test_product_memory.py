@@ -72,7 +72,7 @@ WAYS = {
         ("parts", 0, 0.9),
         ("mixed", 1, 3),
         pytest.param("all", 1.8, 3, marks=exhaustive),
-        pytest.param("shared", 4, 8, marks=exhaustive),
+        pytest.param("shared", 4, 10, marks=exhaustive),
     ],
 )
 def test_weights_of_all_edges_are_never_in_memory(way, least, most):

@@ -4,8 +4,7 @@ Oracles: e3nn's `TensorProduct` with its spherical harmonics and Wigner matrices
 `index_add`; rotation and inversion; finite differences; the formula in plain PyTorch.
 """
 
-import math
-
+import numpy as np
 import pytest
 import torch
 from hypothesis import strategies as st
@@ -42,14 +41,14 @@ class TestTensorProduct(KernelContract):
     ]
     third, mixed = True, 0.02
     refused = [
-        (0, lambda h: h[:, :3], r"h: expected \(9, 4, 21\) for the plan, got \(9, 3, 21\)"),
-        (0, lambda h: h.sum(), r"h: expected \(9, 4, 0\)"),
-        (0, torch.Tensor.half, r"h: expected one dtype .* got torch.float16"),
-        (1, lambda Y: Y[:, :9], r"Y: expected \(40, 16\) for the plan, got \(40, 9\)"),
-        (1, lambda Y: Y.to("meta"), r"Y: expected one device .* meta"),
+        (0, lambda h: h[:, :3], r"h: expected \(9, 4, C\) of .*, got \(9, 3, 21\)"),
+        (0, lambda h: h.sum(), r"h: expected \(9, 4, C\)"),
+        (0, torch.Tensor.half, r"h: expected .* or torch.float64, got .*torch.float16"),
+        (1, lambda Y: Y[:, :9], r"Y: expected \(40, 16\) of .*, got \(40, 9\)"),
+        (1, lambda Y: Y.to("meta"), r"Y: expected .* on cpu, got .* on meta"),
         (2, lambda w: w[..., :2], r"w: expected \(40, 10, 21\)"),
-        (2, torch.Tensor.float, r"w: expected one dtype .* got torch.float32"),
-        (4, lambda _: Segments.of(torch.tensor([0]), 1), "receivers: expected 40 edges .* got 1"),
+        (2, torch.Tensor.float, r"w: expected .* of torch.float64 .* got .* of torch.float32"),
+        (4, lambda _: Segments.of(torch.tensor([0]), 1), "receivers: expected 40 .* got 1"),
     ]
     draw = staticmethod(draw_product)
 
@@ -99,7 +98,8 @@ def test_paths_are_those_of_mace(plan):
 def test_few_coefficients_are_not_zero():
     """Fewer than 20 % typically (Firoz et al., arXiv:2504.10700, section 4.1.1)."""
     assert FIRST.n_paths == 4
-    assert len(FIRST.terms[1]) / sum(math.prod(path.dims) for path in FIRST.paths) < 0.2
+    tables = [path.compute_coefficients() for path in FIRST.paths]
+    assert sum(np.count_nonzero(table) for table in tables) / sum(x.size for x in tables) < 0.2
 
 
 def test_equals_e3nn(double_precision, plan):

@@ -30,8 +30,8 @@ class TestFrames(KernelContract):
     refused = [
         (0, torch.zeros_like, "no direction"),
         (0, lambda x: torch.full_like(x, torch.nan), "finite length"),
-        (0, lambda x: x[:, :2], r"expected floating .* \(n_edges, 3\), got .*\(40, 2\)"),
-        (0, torch.Tensor.long, "got torch.int64"),
+        (0, lambda x: x[:, :2], r"expected \(n_edges, 3\) of .*, got \(40, 2\)"),
+        (0, torch.Tensor.long, "got .* of torch.int64"),
         (1, lambda _: -1, "lmax: expected at least 0, got -1"),
     ]
     without = {

@@ -73,7 +73,7 @@ class Gated(KernelContract):
 
 
 class TestGated(Gated):
-    refused = [(0, lambda table: table[:, :6][1:], r"tables\[0\]: expected \(5, 6\), got \(4, 6\)")]
+    refused = [(0, lambda table: table[:, :6][1:], r"tables\[0\]: expected .*, got \(4, 6\)")]
 
 
 def test_a_direction_that_does_not_matter_may_be_left_out():
@@ -178,12 +178,12 @@ def test_large_numbers_stay_finite_and_what_is_no_number_shows(use_implementatio
         (lambda c: {"tables": c.tables[:2]}, "tables: expected 3, got 2"),
         (lambda c: {"tables": [*c.tables[:2], c.gain]}, r"tables\[2\]: expected \(8, 6\), got"),
         (lambda c: {"gain": c.gain[0]}, r"gain: expected \(2, 1, 4\)"),
-        (lambda c: {"shift": c.shift.long()}, "shift: expected a dtype .* got torch.int64"),
-        (lambda c: {"shift": c.shift.to("meta")}, "shift: expected device cpu as gain, got meta"),
+        (lambda c: {"shift": c.shift.long()}, "shift: expected .* got .* of torch.int64"),
+        (lambda c: {"shift": c.shift.to("meta")}, "shift: expected .* on cpu, got .* on meta"),
         (lambda c: {"hidden": (c.hidden[0], c.gain[:, :, :2])}, r"bias: expected \(2, 1, 4\)"),
         (lambda c: {"factors": None}, "factors: expected a tensor and a plan in the route"),
-        (lambda c: {"projection": c.gain}, r"projection: expected \(2, 6, 3\), got \(2, 1, 4\)"),
-        (lambda c: {"factors": c.factors[1:]}, r"factors: expected \(7, 4\), got \(6, 4\)"),
+        (lambda c: {"projection": c.gain}, r"projection: expected \(2, 6, 3\) .* \(2, 1, 4\)"),
+        (lambda c: {"factors": c.factors[1:]}, r"factors: expected \(7, 4\) of .*, got \(6, 4\)"),
     ],
 )
 def test_what_does_not_fit_is_named(change, message):

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from kernels.contract import compute_interpreted, run_kernels
 from kernels.message.gated_case import KINDS, Case, ours, plain
 from kernels.message.test_gated import Gated
+from kernels.triton_runs import compute_interpreted, run_kernels
 from tiers import exhaustive
 
 ATOMS, ANGLES = "atom convolution", "angle update"

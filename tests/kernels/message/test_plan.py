@@ -40,8 +40,8 @@ def test_to_moves_every_tensor():
     [
         (torch.tensor([0, 3]), r"n_segments - 1 = 2, got 0 to 3"),
         (torch.tensor([2, -1]), r"got -1 to 2"),
-        (torch.tensor([0, 1], dtype=torch.int32), r"expected int64 .*, got torch.int32"),
-        (torch.tensor([[0, 1]]), r"got torch.int64 of shape \(1, 2\)"),
+        (torch.tensor([0, 1], dtype=torch.int32), r"expected .* of torch.int64, got .*torch.int32"),
+        (torch.tensor([[0, 1]]), r"got \(1, 2\) of torch.int64"),
     ],
 )
 def test_bad_index_is_named(index, message):

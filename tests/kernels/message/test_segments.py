@@ -52,15 +52,15 @@ class TestGatherSum(Sums):
         (None, lambda a: [[]], "expected 1 to 4 of each, equally many, got 0 and 0"),
         (-1, lambda plans: plans[:1], "got 2 and 1"),
         (None, lambda a: [*a[:-1] * 3, a[-1] * 3], "got 6 and 6"),
-        (1, lambda t: t[:2], r"tables\[1\]: expected 3 rows .* \(2, 17\)"),
-        (1, lambda t: t[:, :2], r"tables\[1\]: expected features \(17,\)"),
+        (1, lambda t: t[:2], r"tables\[1\]: expected \(3, 17\) .* \(2, 17\)"),
+        (1, lambda t: t[:, :2], r"tables\[1\]: expected \(3, 17\)"),
         (1, lambda t: t.float(), r"tables\[1\]: .*float64.* got .*float32"),
-        (0, lambda t: t.long(), r"tables\[0\]: expected a dtype .*int64"),
-        (0, lambda t: t.to("meta"), r"tables\[0\]: expected device cpu .* meta"),
+        (0, lambda t: t.long(), r"tables\[0\]: expected .*int64"),
+        (0, lambda t: t.to("meta"), r"tables\[0\]: expected .* on cpu, got .* on meta"),
         (
             -1,
             lambda plans: [plans[0], Segments.of(torch.tensor([0]), 3)],
-            r"segments\[1\]: expected n_elements = 50 as segments\[0\], got 1",
+            r"segments\[1\]: expected 50 elements on cpu, got 1",
         ),
     ]
 
@@ -76,7 +76,7 @@ class TestGatherSum(Sums):
 
 class TestSegmentSum(Sums):
     folder = "message/segments"
-    refused = [(0, lambda values: values[1:], r"values: expected 50 rows .* got shape \(49, 17\)")]
+    refused = [(0, lambda values: values[1:], r"values: expected \(50, 17\) .* got \(49, 17\)")]
 
     def call(self, _, values, plans):
         def sum_by_torch(values, plan):

@@ -81,12 +81,11 @@ def join_centre(U: Tensor) -> Tensor:
     return torch.cat([centre, centre[:1] + noise, U])
 
 
-def check_unitary(U: Tensor, limit: float = 1e-14, *, special: bool = True) -> None:
+def check_unitary(U: Tensor, limit: float = 1e-14) -> None:
     """Assert that matrices are unitary, and of determinant 1."""
     one = torch.eye(U.shape[-1]).to(U)
     torch.testing.assert_close(U @ U.mH, one.expand_as(U), rtol=0, atol=limit)
     det = torch.linalg.det(U)
-    det = det if special else det.abs().to(U)
     torch.testing.assert_close(det, torch.ones_like(det), rtol=0, atol=limit)
 
 

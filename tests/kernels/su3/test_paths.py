@@ -37,10 +37,10 @@ class TestPaths(LinkContract):
     refused = [
         (0, lambda links: links[0], r"links: expected \(batch, n_links, N, N\)"),
         (0, lambda links: links.real, "links: expected one dtype"),
-        (1, lambda table: table[0], r"table: expected int64 \(length, n_places, n_paths\)"),
-        (1, lambda table: table[:0], "with a length above 0"),
-        (2, lambda adjoint: adjoint[:, :1], r"adjoint: expected bool \(3, 2\)"),
-        (2, lambda adjoint: adjoint.long(), "adjoint: expected bool"),
+        (1, lambda table: table[0], r"table: expected \(length, n_places, n_paths\) of .*int64"),
+        (1, lambda table: table[:0], "a length above 0"),
+        (2, lambda adjoint: adjoint[:, :1], r"adjoint: expected \(3, 2\) of torch.bool"),
+        (2, lambda adjoint: adjoint.long(), "adjoint: expected .* of torch.bool"),
         (1, lambda table: table + 4, "table: expected numbers of 4 links"),
         (1, lambda table: table - 4, "table: expected numbers of 4 links"),
     ]

@@ -48,7 +48,7 @@ class TestSpectral(MatrixContract):
         (0, lambda L: L[0], r"expected \(n, N, N\)"),
         (1, lambda parameters: parameters[:, 1:], "3 K . 1"),
         (1, lambda parameters: parameters[..., 1:], "3 K . 1"),
-        (1, lambda parameters: parameters.float(), "expected float64"),
+        (1, lambda parameters: parameters.float(), "expected .* of torch.float64"),
     ]
 
     def draw(self, generator, n, n_colours, bins, inverse):

@@ -50,7 +50,7 @@ class TestStaples(LinkContract):
         (
             1,
             lambda coefficients: coefficients[:, 1:],
-            r"coefficients: expected real numbers \(n, 10",
+            r"coefficients: expected \(n, 10",
         ),
         (2, lambda forward: forward[:, 1:], "forward: expected"),
         (3, lambda backward: backward.int(), "backward: expected"),

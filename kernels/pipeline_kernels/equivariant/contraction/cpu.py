@@ -9,14 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 from torch import Tensor
 
-from pipeline_kernels.native import (
-    C_TYPES,
-    call_routine,
-    compute_size,
-    load_library,
-    make_plain,
-    pack,
-)
+from pipeline_kernels.native import call_routine, compute_size, load_library, make_plain, pack
 from pipeline_kernels.threads import choose_threads
 
 TENSORS = ("x", "c", "g", "u", "out", "by_x", "by_c")  # in the order of `Arrays` in native.c
@@ -70,7 +63,7 @@ def _sum_by_element(partial: Tensor, chunks: Tensor, n_present: int) -> Tensor:
 
 def _run(name: str, batch: Batch, **tensors: Tensor) -> None:
     """Call a routine in as many threads as its work repays; it writes to the last tensors."""
-    library = load_library("contraction", REAL=C_TYPES[tensors["x"].dtype])
+    library = load_library("contraction", tensors["x"].dtype)
     order, chunks, code = (table.contiguous() for table in batch[:3])
     plain = {key: make_plain(tensor) for key, tensor in tensors.items()}
     n_atoms, _, n_channels = plain["x"].shape

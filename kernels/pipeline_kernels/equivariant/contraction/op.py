@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import check_tensor
 from pipeline_kernels.equivariant.contraction import cpu, reference
 from pipeline_kernels.equivariant.contraction.cpu import Batch
 from pipeline_kernels.equivariant.contraction.plan import AtomsByElement, Polynomial
@@ -25,7 +25,6 @@ from pipeline_kernels.operators import (
     differentiate_reference,
 )
 
-DTYPES = (torch.float32, torch.float64)
 CUDA = "pipeline_kernels.equivariant.contraction.cuda"
 
 
@@ -46,11 +45,8 @@ def combine_coefficients(weights: Tensor, polynomial: Polynomial, atoms: AtomsBy
     Raises:
         ValueError: if the arguments do not fit together.
     """
-    if weights.ndim != 3 or weights.shape[1] != polynomial.n_weights:
-        raise ValueError(
-            f"weights: expected (n_elements, {polynomial.n_weights}, n_channels), got "
-            f"{tuple(weights.shape)}"
-        )
+    shape = "n_elements", polynomial.n_weights, "n_channels"
+    check_tensor("weights", weights, shape, (weights.dtype,))
     if atoms.n_elements > len(weights):
         raise ValueError(
             f"weights: expected some for element {atoms.n_elements - 1} too, got {len(weights)}"
@@ -125,24 +121,10 @@ def differentiate_contraction(
 def _check(
     features: Tensor, coefficients: Tensor, polynomial: Polynomial, atoms: AtomsByElement
 ) -> None:
-    if features.dtype not in DTYPES or coefficients.dtype != features.dtype:
-        raise ValueError(
-            f"features, coefficients: expected one dtype of {DTYPES}, got {features.dtype} and "
-            f"{coefficients.dtype}"
-        )
-    if features.ndim != 3 or features.shape[:2] != (atoms.n_atoms, polynomial.n_inputs):
-        raise ValueError(
-            f"features: expected ({atoms.n_atoms}, {polynomial.n_inputs}, n_channels), got "
-            f"{tuple(features.shape)}"
-        )
-    expected = (len(atoms.elements), polynomial.n_terms, features.shape[2])
-    if coefficients.shape != expected:
-        raise ValueError(f"coefficients: expected {expected}, got {tuple(coefficients.shape)}")
-    if not features.device == coefficients.device == atoms.order.device:
-        raise ValueError(
-            f"coefficients, atoms: expected device {features.device} of the features, got "
-            f"{coefficients.device} and {atoms.order.device}"
-        )
+    shape = atoms.n_atoms, polynomial.n_inputs, "n_channels"
+    check_tensor("features", features, shape, device=atoms.order.device)
+    expected = len(atoms.elements), polynomial.n_terms, features.shape[2]
+    check_tensor("coefficients", coefficients, expected, (features.dtype,), features.device)
 
 
 def _read_batch(

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import check_tensor
 from pipeline_kernels.equivariant.clebsch_gordan import Irrep
 from pipeline_kernels.equivariant.contraction import basis
 from pipeline_kernels.equivariant.contraction.tables import DEGREE, Tables, arrange
@@ -202,10 +203,7 @@ class AtomsByElement:
         Raises:
             ValueError: if they are no such integers.
         """
-        if element.ndim != 1 or element.dtype != torch.int64:
-            raise ValueError(
-                f"element: expected (n_atoms,) int64, got {tuple(element.shape)} {element.dtype}"
-            )
+        check_tensor("element", element, ("n_atoms",), (torch.int64,))
         elements, counts = torch.unique(element, return_counts=True)
         if len(elements) and elements[0] < 0:
             raise ValueError(f"element: expected numbers from 0, got {int(elements[0])}")

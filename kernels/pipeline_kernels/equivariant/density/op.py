@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import FLOATING, check_tensor
 from pipeline_kernels.equivariant.density import cpu, reference
 from pipeline_kernels.equivariant.density.basis import DensityBasis
 from pipeline_kernels.message import Segments
@@ -36,16 +37,8 @@ def bond_density(
         ValueError: if shapes, types or kinds are wrong.
     """
     n_edges = receivers.n_elements
-    if vectors.shape != (n_edges, 3) or not vectors.is_floating_point():
-        raise ValueError(
-            f"vectors: expected floating numbers of shape ({n_edges}, 3) for the edges of the "
-            f"receivers, got {vectors.dtype} of shape {tuple(vectors.shape)}"
-        )
-    if kinds.shape != (n_edges,) or kinds.dtype != torch.int64:
-        raise ValueError(
-            f"kinds: expected int64 of shape ({n_edges},), got {kinds.dtype} of shape "
-            f"{tuple(kinds.shape)}"
-        )
+    check_tensor("vectors", vectors, (n_edges, 3), FLOATING)
+    check_tensor("kinds", kinds, (n_edges,), (torch.int64,))
     if n_edges and not 0 <= int(kinds.min()) <= int(kinds.max()) < basis.n_kinds:
         raise ValueError(
             f"kinds: expected 0 to n_kinds - 1 = {basis.n_kinds - 1}, got {int(kinds.min())} to "

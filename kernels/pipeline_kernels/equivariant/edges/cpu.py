@@ -9,7 +9,7 @@ from torch import Tensor
 from pipeline_kernels.equivariant.edges.reference import EdgeMeasures, find_slopes
 from pipeline_kernels.equivariant.harmonics import compute_harmonic_norms
 from pipeline_kernels.hermite import Places
-from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain, pack
+from pipeline_kernels.native import call_routine, load_library, make_plain, pack
 from pipeline_kernels.threads import choose_threads
 
 WORK = 20  # numbers read or written for a number of an edge, for the choice of threads
@@ -51,7 +51,7 @@ def _run(
     name: str, arrays: dict[str, Tensor], lmax: int, scale: float, n_intervals: int = 0
 ) -> None:
     harmonics = arrays["harmonics"]
-    library = load_library("edges", REAL=C_TYPES[harmonics.dtype])
+    library = load_library("edges", harmonics.dtype)
     constants = _list_constants(lmax)
     read, written = (map(arrays.get, names) for names in (READ, WRITTEN))
     sizes = len(harmonics), lmax, n_intervals, len(constants[2])

@@ -12,17 +12,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from pipeline_kernels.equivariant.feed_forward.reference import Weights
-from pipeline_kernels.native import (
-    C_TYPES,
-    call_routine,
-    compute_size,
-    load_library,
-    make_plain,
-    pack,
-)
-from pipeline_kernels.threads import choose_threads
+from pipeline_kernels.native import call_routine, compute_size, load_library, make_plain, pack
+from pipeline_kernels.threads import choose_threads, count_ranges
 
-MAX_RANGES: Final = 16
 MIN_RANGE: Final = 48
 """Rows that a range has at least, unless there are fewer."""
 POINTERS: Final = ("x", "g", "parameters", "by_parameters", "up", "gates", "down", "out")
@@ -39,7 +31,7 @@ def gradient(g: Tensor, x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
     """Return the derivatives of `sum g feed_forward(x)` by features and weights."""
     by_x, plain = x.new_empty(x.shape), Weights(*weights)
     packed = _pack(plain)
-    by_packed = x.new_zeros(_count_ranges(x), sum(part.numel() for part in packed))
+    by_packed = x.new_zeros(count_ranges(len(x), MIN_RANGE), sum(part.numel() for part in packed))
     _run("gradient", x, plain, by_x, g=g, by_parameters=by_packed)
     parts = by_packed.sum(0).split([part.numel() for part in packed])
     by = Weights(*(part.view(p.shape) for part, p in zip(parts, packed, strict=True)))
@@ -62,7 +54,7 @@ def normalise(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
 def norm_gradient(g: Tensor, x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
     """Return the derivatives of `sum g normalise(x)` by features and weights."""
     by_x, sizes = x.new_empty(x.shape), [part.numel() for part in weights]
-    by_packed = x.new_zeros(_count_ranges(x), sum(sizes))
+    by_packed = x.new_zeros(count_ranges(len(x), MIN_RANGE), sum(sizes))
     shape = _measure_norm(x, weights)
     _call("norm_gradient", x, weights, shape, g=g, by_parameters=by_packed, out=by_x)
     parts = zip(by_packed.sum(0).split(sizes), weights, strict=True)
@@ -87,10 +79,6 @@ def _pack(weights: Weights) -> list[Tensor]:
     ]
 
 
-def _count_ranges(x: Tensor) -> int:
-    return min(MAX_RANGES, max(1, len(x) // MIN_RANGE))
-
-
 def _run(name: str, x: Tensor, weights: Weights, out: Tensor, **others: Tensor) -> None:
     """Call a routine of the layer."""
     tensors = {"down": weights.down, **others}
@@ -110,11 +98,11 @@ def _call(
     """
     if x.numel() == 0:
         return
-    library = load_library("feed_forward", REAL=C_TYPES[x.dtype])
+    library = load_library("feed_forward", x.dtype)
     packed = torch.cat([part.flatten() for part in weights])
     tensors = {"x": x, "parameters": packed, **others}
     plain = {key: make_plain(tensor) for key, tensor in tensors.items()}
-    n_ranges = _count_ranges(x)
+    n_ranges = count_ranges(len(x), MIN_RANGE)
     work = pack(*map(plain.get, POINTERS), len(x), n_ranges, len(packed), *shape)
     n_bytes = compute_size(library, "memory_size", work) * x.element_size()
     n_threads = min(n_ranges, choose_threads(x.numel() + 2 * x.shape[1] * shape[2] * len(x)))

@@ -1,11 +1,12 @@
 """The layer as an operator of torch: checks, shapes, first derivatives."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import REAL, check_tensor
 from pipeline_kernels.equivariant.feed_forward import cpu, reference
 from pipeline_kernels.equivariant.feed_forward.reference import Weights
 from pipeline_kernels.operators import (
@@ -13,8 +14,6 @@ from pipeline_kernels.operators import (
     define_operator,
     differentiate_reference,
 )
-
-DTYPES = (torch.float32, torch.float64)
 
 
 def feed_forward(x: Tensor, weights: Weights) -> Tensor:
@@ -44,83 +43,58 @@ def _check(x: Tensor, weights: Weights) -> None:
     """Raise `ValueError` unless all fit together."""
     (n_degrees, channels, hidden), n = weights.up.shape, len(weights.gain)
     n_gates = n_degrees * hidden - len(weights.up_bias)
-    if x.shape[1:] != (n_degrees**2, channels) or x.dtype not in DTYPES:
-        raise ValueError(
-            f"x: expected (n, {n_degrees**2}, {channels}) of a dtype of {DTYPES}, as the weights "
-            f"are, got {tuple(x.shape)} of {x.dtype}"
-        )
+    check_tensor("x", x, ("n", n_degrees**2, channels))
     shapes = [
         *((n,), (n,), (n_degrees - 1, channels), (n_degrees, channels, hidden)),
         *((len(weights.up_bias),), (n, n_gates), (n_gates,), (n_degrees, hidden, channels), (n,)),
     ]
     for name, weight, shape in zip(Weights._fields, weights, shapes, strict=True):
-        if weight.shape != shape or (weight.dtype, weight.device) != (x.dtype, x.device):
-            raise ValueError(
-                f"{name}: expected {shape} of {x.dtype} on {x.device}, got {tuple(weight.shape)} "
-                f"of {weight.dtype} on {weight.device}"
-            )
+        check_tensor(name, weight, shape, (x.dtype,), x.device)
 
 
 def normalise(x: Tensor, gain: Tensor, shift: Tensor, scales: Tensor) -> Tensor:
     """Return the norm z of features, with the first parameters of `Weights`; as `feed_forward`."""
     kind = x.device.type
-    if kind != "cpu" or x.dtype not in DTYPES or torch.is_autocast_enabled(kind):
+    if kind != "cpu" or x.dtype not in REAL or torch.is_autocast_enabled(kind):
         return reference.normalise(x, gain, shift, scales)
-    if x.shape[1:] != ((len(scales) + 1) ** 2, scales.shape[1]):
-        raise ValueError(
-            f"x: expected (n, {(len(scales) + 1) ** 2}, {scales.shape[1]}) as the scales, got "
-            f"{tuple(x.shape)}"
-        )
+    check_tensor("x", x, ("n", (len(scales) + 1) ** 2, scales.shape[1]))
     return _normalise(x, [gain, shift, scales])
 
 
-@define_operator("feed_forward", fake=lambda x, weights: x.new_empty(x.shape), cpu=cpu.feed_forward)
-def _feed_forward(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    return reference.feed_forward(x, Weights(*weights))
+def _define(
+    name: str,
+    formula: Callable[..., Tensor],
+    value: Callable[..., Tensor],
+    gradient: Callable[..., list[Tensor]],
+) -> Callable[[Tensor, list[Tensor]], Tensor]:
+    """Make an operator of features and weights, once differentiable by all, from its C."""
 
+    @define_operator(name, fake=lambda x, weights: x.new_empty(x.shape), cpu=value)
+    def operator(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
+        return formula(x, *weights)
 
-@define_operator(
-    "feed_forward_gradient",
-    fake=lambda g, x, weights: [y.new_empty(y.shape) for y in (x, *weights)],
-    cpu=cpu.gradient,
-)
-def _gradient(g: Tensor, x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-    """Differentiate by features and weights."""
-    inputs = [x, *weights]
-    gradients = differentiate_reference(
-        lambda *y: reference.feed_forward(y[0], Weights(*y[1:])), inputs, [True] * len(inputs), [g]
+    @define_operator(
+        f"{name}_gradient",
+        fake=lambda g, x, weights: [y.new_empty(y.shape) for y in (x, *weights)],
+        cpu=gradient,
     )
-    return [y.contiguous() for y in gradients if y is not None]
+    def differentiate(g: Tensor, x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
+        inputs = [x, *weights]
+        gradients = differentiate_reference(formula, inputs, [True] * len(inputs), [g])
+        return [y.contiguous() for y in gradients if y is not None]
+
+    def backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Any, ...]:
+        by_x, *by_weights = differentiate(g, *saved)
+        return by_x, by_weights
+
+    define_derivative(operator, backward)
+    return operator
 
 
-def _backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Any, ...]:
-    by_x, *by_weights = _gradient(g, *saved)
-    return by_x, by_weights
-
-
-define_derivative(_feed_forward, _backward)
-
-
-@define_operator("degree_norm", fake=lambda x, weights: x.new_empty(x.shape), cpu=cpu.normalise)
-def _normalise(x: Tensor, weights: Sequence[Tensor]) -> Tensor:
-    return reference.normalise(x, *weights)
-
-
-@define_operator(
-    "degree_norm_gradient",
-    fake=lambda g, x, weights: [y.new_empty(y.shape) for y in (x, *weights)],
-    cpu=cpu.norm_gradient,
+_feed_forward = _define(
+    "feed_forward",
+    lambda x, *weights: reference.feed_forward(x, Weights(*weights)),
+    cpu.feed_forward,
+    cpu.gradient,
 )
-def _norm_gradient(g: Tensor, x: Tensor, weights: Sequence[Tensor]) -> list[Tensor]:
-    """Differentiate by features and weights."""
-    inputs = [x, *weights]
-    gradients = differentiate_reference(reference.normalise, inputs, [True] * len(inputs), [g])
-    return [y.contiguous() for y in gradients if y is not None]
-
-
-def _norm_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Any, ...]:
-    by_x, *by_weights = _norm_gradient(g, *saved)
-    return by_x, by_weights
-
-
-define_derivative(_normalise, _norm_backward)
+_normalise = _define("degree_norm", reference.normalise, cpu.normalise, cpu.norm_gradient)

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from pipeline_kernels.equivariant.linear.plan import LinearPlan
 from pipeline_kernels.native import (
-    C_TYPES,
     Argument,
     call_routine,
     compute_size,
@@ -25,7 +24,7 @@ How = tuple[Tensor | None, Sequence[int], Sequence[float], bool]
 def linear(x: Tensor, weights: Sequence[Tensor], bias: Tensor | None, *how: *How) -> Tensor:
     """Implement `op._linear`."""
     offsets, code, factors, is_transposed = how
-    plan, library = LinearPlan.decode(code), load_library("linear", REAL=C_TYPES[x.dtype])
+    plan, library = LinearPlan.decode(code), load_library("linear", x.dtype)
     (height, D), n_groups = weights[0].shape[-2:], _count_groups(offsets)
     C, n_blocks = height // plan.counts[0], sum(plan.counts)
     depth, width, components = (D, C, plan.dim_in) if is_transposed else (C, D, plan.dim_out)
@@ -49,7 +48,7 @@ def by_weights(
     x: Tensor, g: Tensor, offsets: Tensor | None, code: Sequence[int], factors: Sequence[float]
 ) -> list[Tensor]:
     """Implement `op._by_weights`."""
-    plan, library = LinearPlan.decode(code), load_library("linear", REAL=C_TYPES[x.dtype])
+    plan, library = LinearPlan.decode(code), load_library("linear", x.dtype)
     n_groups, C, D = _count_groups(offsets), x.shape[2], g.shape[2]
     own = () if offsets is None else (n_groups,)
     results = [x.new_empty(*own, count * C, D) for count in plan.counts]

@@ -6,12 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import REAL, check_tensor
 from pipeline_kernels.equivariant.linear import cpu, reference
 from pipeline_kernels.equivariant.linear.cpu import How
 from pipeline_kernels.equivariant.linear.plan import LinearPlan
 from pipeline_kernels.operators import define_derivative, define_operator
-
-DTYPES = (torch.float32, torch.float64)
 
 
 def equivariant_linear(
@@ -51,7 +50,7 @@ def equivariant_linear(
     """
     _check(x, weights, plan, factors, offsets, bias)
     kind = x.device.type
-    if kind != "cpu" or x.dtype not in DTYPES or torch.is_autocast_enabled(kind):
+    if kind != "cpu" or x.dtype not in REAL or torch.is_autocast_enabled(kind):
         return reference.linear(x, weights, plan, factors, offsets, bias)
     return _linear(x, list(weights), bias, offsets, plan.encode(), list(factors), False)
 
@@ -75,7 +74,7 @@ def differentiate_linear(
     Returns:
         `(n, plan.dim_in, C)`, zero in components that are not used.
     """
-    if g.device.type != "cpu" or g.dtype not in DTYPES:
+    if g.device.type != "cpu" or g.dtype not in REAL:
         return reference.transposed(g, weights, plan, factors, offsets)
     return _linear(g, list(weights), None, offsets, plan.encode(), list(factors), True)
 
@@ -89,8 +88,8 @@ def _check(
     bias: Tensor | None,
 ) -> None:
     """Raise `ValueError` unless all fit together."""
-    if x.ndim != 3 or x.shape[1] != plan.dim_in:
-        raise ValueError(f"x: expected (n, {plan.dim_in}, C) for the plan, got {tuple(x.shape)}")
+    like = (x.dtype,), x.device
+    check_tensor("x", x, ("n", plan.dim_in, "C"), *like)
     if not len(weights) == len(factors) == len(plan.counts):
         raise ValueError(
             f"weights, factors: expected one for each of {len(plan.counts)} degrees, got "
@@ -98,16 +97,9 @@ def _check(
         )
     width, groups = weights[0].shape[-1], () if offsets is None else (len(offsets) - 1,)
     for degree, (W, count) in enumerate(zip(weights, plan.counts, strict=True)):
-        shape = *groups, count * x.shape[2], width
-        if W.shape != shape or (W.dtype, W.device) != (x.dtype, x.device):
-            raise ValueError(
-                f"weights[{degree}]: expected {shape} of {x.dtype} on {x.device}, got "
-                f"{tuple(W.shape)} of {W.dtype} on {W.device}"
-            )
-    if bias is not None and (bias.shape != (width,) or bias.dtype != x.dtype):
-        raise ValueError(
-            f"bias: expected ({width},) of {x.dtype}, got {tuple(bias.shape)} of {bias.dtype}"
-        )
+        check_tensor(f"weights[{degree}]", W, (*groups, count * x.shape[2], width), *like)
+    if bias is not None:
+        check_tensor("bias", bias, (width,), *like)
 
 
 def _shape_linear(x: Tensor, weights: Sequence[Tensor], bias: Tensor | None, *how: *How) -> Tensor:

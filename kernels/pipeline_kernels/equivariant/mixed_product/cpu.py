@@ -15,8 +15,8 @@ from pipeline_kernels.equivariant.mixed_product.graph import Graph
 from pipeline_kernels.equivariant.tensor_product import cpu as one_by_one
 from pipeline_kernels.message.tall.cpu import multiply
 from pipeline_kernels.native import make_plain, pack
+from pipeline_kernels.threads import count_ranges
 
-MAX_RANGES: Final = 16
 MIN_RANGE: Final = 256
 """Fewest rows of a range with its own sums, unless there are fewer in all."""
 ROWS: Final = 24
@@ -107,7 +107,7 @@ class _Task:
 
     def make_sums(self) -> Tensor:
         """Return zeros for the derivatives by A of each range."""
-        n_ranges = max(1, min(MAX_RANGES, self.graph.rows.n_segments // MIN_RANGE))
+        n_ranges = count_ranges(self.graph.rows.n_segments, MIN_RANGE)
         return self.A.new_zeros(n_ranges, *self.A.shape)
 
     def join(self, sums: Tensor | None) -> Tensor:

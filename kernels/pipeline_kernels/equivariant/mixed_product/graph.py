@@ -33,7 +33,9 @@ class Graph:
         Raises:
             ValueError: numbers of edges differ.
         """
-        _require_equal(senders, receivers, rows)
+        device = senders.index.device
+        receivers.check("receivers", senders.n_elements, device)
+        rows.check("rows", senders.n_elements, device)
         order = rows.order
         index = senders.index[order] if order.numel() else senders.index
         return cls(senders, receivers, rows, Segments.of(index, senders.n_segments))
@@ -45,10 +47,10 @@ class Graph:
         Raises:
             ValueError: numbers of edges differ.
         """
-        n = senders.n_elements
-        steps = torch.arange(n + 1, device=senders.index.device)
+        n, device = senders.n_elements, senders.index.device
+        receivers.check("receivers", n, device)
+        steps = torch.arange(n + 1, device=device)
         rows = Segments(steps[:n], steps[:0], steps)
-        _require_equal(senders, receivers, rows)
         return cls(senders, receivers, rows, senders)
 
     def encode(self) -> list[Tensor]:
@@ -66,14 +68,3 @@ class Graph:
     def ends(self) -> list[Tensor]:
         """Senders and receivers, as `tensor_product` takes them."""
         return self.encode()[:6]
-
-
-def _require_equal(senders: Segments, receivers: Segments, rows: Segments) -> None:
-    """Raise `ValueError` unless all have as many edges."""
-    numbers = senders.n_elements, receivers.n_elements, rows.n_elements
-    if len(set(numbers)) > 1:
-        raise ValueError(
-            "senders, receivers, rows: expected as many edges of each, got {}, {} and {}".format(
-                *numbers
-            )
-        )

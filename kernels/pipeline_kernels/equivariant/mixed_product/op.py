@@ -11,14 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import check_tensor
 from pipeline_kernels.equivariant.mixed_product import cpu, reference
 from pipeline_kernels.equivariant.mixed_product.cpu import Where
 from pipeline_kernels.equivariant.mixed_product.graph import Graph
 from pipeline_kernels.equivariant.tensor_product import ProductPlan, tensor_product
 from pipeline_kernels.equivariant.tensor_product.op import differentiate_form
 from pipeline_kernels.operators import define_derivative, define_operator
-
-DTYPES = (torch.float32, torch.float64)
 
 
 def mix_weights(x: Tensor, A: Tensor) -> Tensor:
@@ -88,21 +87,11 @@ def mixed_product(
 
 def _check(h: Tensor, Y: Tensor, x: Tensor, A: Tensor, graph: Graph, plan: ProductPlan) -> None:
     """Raise `ValueError` unless all fit together."""
-    channels, K = h.shape[-1] if h.ndim else 0, A.shape[0] if A.ndim else 0
-    shapes = {
-        "h": (h, (graph.senders.n_segments, plan.dim_in, channels)),
-        "Y": (Y, (graph.senders.n_elements, plan.dim_sh)),
-        "x": (x, (graph.rows.n_segments, K)),
-        "A": (A, (K, plan.n_paths * channels)),
-    }
-    for name, (operand, shape) in shapes.items():
-        if operand.shape != shape:
-            raise ValueError(f"{name}: expected {shape} for the plan, got {tuple(operand.shape)}")
-        if operand.dtype not in DTYPES or (operand.dtype, operand.device) != (h.dtype, h.device):
-            raise ValueError(
-                f"{name}: expected one dtype of {DTYPES} and one device for all, got "
-                f"{operand.dtype} on {operand.device}"
-            )
+    check_tensor("h", h, (graph.senders.n_segments, plan.dim_in, "C"))
+    like = (h.dtype,), h.device
+    check_tensor("Y", Y, (graph.senders.n_elements, plan.dim_sh), *like)
+    check_tensor("x", x, (graph.rows.n_segments, "K"), *like)
+    check_tensor("A", A, (x.shape[1], plan.n_paths * h.shape[2]), *like)
 
 
 @define_operator(

@@ -7,13 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import REAL, check_tensor
 from pipeline_kernels.equivariant.so2 import passes, products
 from pipeline_kernels.equivariant.so2.ends import Ends
 from pipeline_kernels.equivariant.so2.layout import Layout
 from pipeline_kernels.equivariant.so2.op import (
-    DTYPES,
-    check,
-    check_edges,
     check_factors,
     check_frames,
     check_turned,
@@ -77,9 +75,11 @@ def so2_convolution(
     if not tables:
         raise ValueError("tables: expected at least one, got none")
     for t, table in enumerate(tables):
-        check_edges(f"tables[{t}].rows", table.rows, frames)
+        if table.rows is not None:
+            table.rows.check(f"tables[{t}].rows", len(frames), frames.device)
         n = len(frames) if table.rows is None else table.rows.n_segments
-        check(f"tables[{t}].features", table.features, (n, layout.dim, None), frames)
+        shape = n, layout.dim, "C"
+        check_tensor(f"tables[{t}].features", table.features, shape, (frames.dtype,), frames.device)
         check_turned(f"tables[{t}].turned", table.turned, table.features)
     features = [table.features for table in tables]
     channels = sum(x.shape[2] for x in features)
@@ -133,7 +133,7 @@ def so2_linear(
     Raises:
         ValueError: if the arguments do not fit together.
     """
-    check("x", x, (len(x), layout.n_rows, None), x)
+    check_tensor("x", x, ("n_edges", layout.n_rows, "C"), (x.dtype,))
     check_factors(factors, x.shape[2], x, layout)
     bias = _spread_bias(bias, len(x))
     packed, bias = _pack_weights(weights, bias, x.shape[2], n_extra, layout)
@@ -195,7 +195,7 @@ def _pack_weights(
         )
     kind = bias.device.type
     if not torch.is_autocast_enabled(kind):
-        pack = pack_pair if kind == "cpu" and bias.dtype in DTYPES else _join_pair
+        pack = pack_pair if kind == "cpu" and bias.dtype in REAL else _join_pair
         return [W if W.ndim == 2 else pack(*W.unbind(0)) for W in weights], bias
     dtype = torch.get_autocast_dtype(kind)
     packed = [W if W.ndim == 2 else _join_pair(*W.unbind(0)) for W in weights]

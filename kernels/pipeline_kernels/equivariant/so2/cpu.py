@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pipeline_kernels.equivariant.so2.ends import Ends, Rows
 from pipeline_kernels.equivariant.so2.layout import Layout
-from pipeline_kernels.native import C_TYPES, call_routine, load_library, pack
+from pipeline_kernels.native import call_routine, load_library, pack
 from pipeline_kernels.sources import write_layout
 from pipeline_kernels.threads import choose_threads
 
@@ -40,7 +40,7 @@ def load(layout: Layout, dtype: torch.dtype) -> ctypes.CDLL:
     Raises:
         UnavailableError: if they cannot be had.
     """
-    return load_library("so2", write_layout(layout.lmax, layout.mmax), REAL=C_TYPES[dtype])
+    return load_library("so2", dtype, write_layout(layout.lmax, layout.mmax))
 
 
 def _run(

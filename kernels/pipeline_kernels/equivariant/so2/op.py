@@ -12,15 +12,17 @@ import torch
 from torch import Tensor
 
 from pipeline_kernels.cache import protect_triton
+from pipeline_kernels.checks import REAL, check_tensor
 from pipeline_kernels.equivariant.so2 import cpu, reference
-from pipeline_kernels.equivariant.so2.ends import Ends
+from pipeline_kernels.equivariant.so2.ends import Ends, Rows
 from pipeline_kernels.equivariant.so2.layout import Layout
 from pipeline_kernels.equivariant.wigner import count_entries
 from pipeline_kernels.message.segments import Segments
 from pipeline_kernels.native import UnavailableError
 from pipeline_kernels.operators import define_derivative, define_operator
 
-DTYPES = (torch.float32, torch.float64)
+Where = tuple[Sequence[Tensor], Sequence[int]]
+"""Lists from `list_ends`; lmax, mmax and how many of the last channels are turned."""
 
 
 def from_edges(
@@ -64,8 +66,9 @@ def from_edges(
     y = y.to(torch.promote_types(y.dtype, frames.dtype))
     if factors is not None:
         factors = factors.to(torch.promote_types(factors.dtype, frames.dtype))
-    check("y", y, (len(frames), layout.n_rows, None), frames)
-    check_edges("receivers", receivers, frames)
+    check_tensor("y", y, (len(frames), layout.n_rows, "C"), (frames.dtype,), frames.device)
+    if receivers is not None:
+        receivers.check("receivers", len(frames), frames.device)
     check_factors(factors, y.shape[2], frames, layout)
     check_turned("turned", turned, y)
     code = [layout.lmax, layout.mmax, turned]
@@ -86,7 +89,7 @@ def choose_kernels(x: Tensor, layout: Layout) -> ModuleType:
         from pipeline_kernels.equivariant.so2 import cuda
 
         return cuda
-    if x.device.type != "cpu" or x.dtype not in DTYPES:
+    if x.device.type != "cpu" or x.dtype not in REAL:
         return reference
     try:
         cpu.load(layout, x.dtype)
@@ -97,44 +100,15 @@ def choose_kernels(x: Tensor, layout: Layout) -> ModuleType:
 
 def check_frames(frames: Tensor, layout: Layout) -> None:
     """Raise `ValueError` unless they are frames of the layout."""
-    expected = count_entries(layout.lmax)
-    if frames.ndim != 2 or frames.shape[1] != expected or frames.dtype not in DTYPES:
-        raise ValueError(
-            f"frames: expected (n_edges, {expected}) of a dtype of {DTYPES}, as "
-            f"compute_edge_frames makes for lmax = {layout.lmax}, got {tuple(frames.shape)} of "
-            f"{frames.dtype}"
-        )
-
-
-def check(name: str, x: Tensor, shape: tuple[int | None, ...], frames: Tensor) -> None:
-    """Raise `ValueError` unless shape, dtype and device fit the frames."""
-    fits = len(shape) == x.ndim and all(
-        b is None or a == b for a, b in zip(x.shape, shape, strict=True)
-    )
-    if not fits or (x.dtype, x.device) != (frames.dtype, frames.device):
-        sizes = ", ".join("C" if size is None else str(size) for size in shape)
-        raise ValueError(
-            f"{name}: expected ({sizes}) of {frames.dtype} on {frames.device} as the frames, "
-            f"got {tuple(x.shape)} of {x.dtype} on {x.device}"
-        )
-
-
-def check_edges(name: str, segments: Segments | None, frames: Tensor) -> None:
-    """Raise `ValueError` unless the plan is one of as many edges as there are frames."""
-    if segments is None:
-        return
-    if segments.n_elements != len(frames) or segments.index.device != frames.device:
-        raise ValueError(
-            f"{name}: expected {len(frames)} edges on {frames.device} as the frames, "
-            f"got {segments.n_elements} on {segments.index.device}"
-        )
+    check_tensor("frames", frames, ("n_edges", count_entries(layout.lmax)))
 
 
 def check_factors(factors: Tensor | None, channels: int, frames: Tensor, layout: Layout) -> None:
     """Raise `ValueError` unless there is a factor for each channel, or for each of each degree."""
     if factors is not None:
         one = factors.ndim == 3 and factors.shape[1] == 1
-        check("factors", factors, (len(frames), 1 if one else layout.lmax + 1, channels), frames)
+        shape = len(frames), 1 if one else layout.lmax + 1, channels
+        check_tensor("factors", factors, shape, (frames.dtype,), frames.device)
 
 
 def check_turned(name: str, count: int, x: Tensor) -> None:
@@ -147,6 +121,10 @@ def _make_plain(*tensors: Tensor | None) -> list[Any]:
     return [None if x is None else x.detach().contiguous() for x in tensors]
 
 
+def _find_rows(frames: Tensor, edges: Sequence[Tensor], code: Sequence[int]) -> Rows:
+    return Ends.of(edges, len(frames)), Layout(*code[:2]), code[2]
+
+
 def _count_rows(edges: Sequence[Tensor], frames: Tensor) -> int:
     return edges[2].shape[0] - 1 if edges[2].shape[0] else frames.shape[0]
 
@@ -155,18 +133,11 @@ def _count_rows(edges: Sequence[Tensor], frames: Tensor) -> int:
     "so2_to_edges",
     fake=lambda x, D, f, _, code: x.new_empty(D.shape[0], Layout(*code[:2]).n_rows, x.shape[2]),
 )
-def _lift(
-    x: Tensor,
-    frames: Tensor,
-    factors: Tensor | None,
-    edges: Sequence[Tensor],
-    code: Sequence[int],
-) -> Tensor:
-    layout, n_edges = Layout(*code[:2]), len(frames)
-    y = x.new_empty(n_edges, layout.n_rows, x.shape[2])
-    choose_kernels(x, layout).lift(
-        y, *_make_plain(x, frames, factors), Ends.of(edges, n_edges), layout, code[2]
-    )
+def _lift(x: Tensor, frames: Tensor, factors: Tensor | None, *where: *Where) -> Tensor:
+    ends, layout, turned = _find_rows(frames, *where)
+    y = x.new_empty(len(frames), layout.n_rows, x.shape[2])
+    operands = _make_plain(x, frames, factors)
+    choose_kernels(x, layout).lift(y, *operands, ends, layout, turned)
     return y
 
 
@@ -176,66 +147,56 @@ def _lift(
         _count_rows(edges, D), Layout(*code[:2]).dim, y.shape[2]
     ),
 )
-def _lower(
-    y: Tensor,
-    frames: Tensor,
-    factors: Tensor | None,
-    edges: Sequence[Tensor],
-    code: Sequence[int],
-) -> Tensor:
-    layout, n_edges = Layout(*code[:2]), len(frames)
-    make = y.new_zeros if len(edges[2]) else y.new_empty
-    x = make(_count_rows(edges, frames), layout.dim, y.shape[2])
-    choose_kernels(y, layout).lower(
-        x, *_make_plain(y, frames, factors), Ends.of(edges, n_edges), layout, code[2]
-    )
+def _lower(y: Tensor, frames: Tensor, factors: Tensor | None, *where: *Where) -> Tensor:
+    ends, layout, turned = _find_rows(frames, *where)
+    make = y.new_empty if ends.index is None else y.new_zeros
+    x = make(_count_rows(where[0], frames), layout.dim, y.shape[2])
+    operands = _make_plain(y, frames, factors)
+    choose_kernels(y, layout).lower(x, *operands, ends, layout, turned)
     return x
 
 
 @define_operator(
     "so2_factor_gradient",
-    fake=lambda y, x, D, edges, code, n: y.new_empty(D.shape[0], n, y.shape[2]),
+    fake=lambda y, x, D, n, *_: y.new_empty(D.shape[0], n, y.shape[2]),
 )
 def _factor_gradient(
-    y: Tensor,
-    x: Tensor,
-    frames: Tensor,
-    edges: Sequence[Tensor],
-    code: Sequence[int],
-    n_factors: int,
+    y: Tensor, x: Tensor, frames: Tensor, n_factors: int, *where: *Where
 ) -> Tensor:
     """Differentiate `S` by as many factors for each edge and channel."""
+    ends, layout, turned = _find_rows(frames, *where)
     by_f = y.new_empty(len(frames), n_factors, y.shape[2])
-    layout, ends = Layout(*code[:2]), Ends.of(edges, len(frames))
     operands = _make_plain(y, x, frames)
-    choose_kernels(y, layout).factor_gradient(by_f, *operands, ends, layout, code[2])
+    choose_kernels(y, layout).factor_gradient(by_f, *operands, ends, layout, turned)
     return by_f
 
 
 def _lift_backward(ctx: Any, saved: Sequence[Any], y: Tensor) -> tuple[Tensor | None, ...]:
-    x, frames, f, edges, code = saved
-    by_x = _lower(y, frames, f, edges, code) if ctx.needs_input_grad[0] else None
-    by_f = None
-    if f is not None and ctx.needs_input_grad[2]:
-        by_f = _factor_gradient(y, x, frames, edges, code, f.shape[1])
-    return by_x, None, by_f
+    x, frames, f, *where = saved
+    by_x = _lower(y, frames, f, *where) if ctx.needs_input_grad[0] else None
+    return by_x, None, _differentiate_factors(ctx, y, x, frames, f, where)
 
 
 def _lower_backward(ctx: Any, saved: Sequence[Any], x: Tensor) -> tuple[Tensor | None, ...]:
-    y, frames, f, edges, code = saved
-    by_y = _lift(x, frames, f, edges, code) if ctx.needs_input_grad[0] else None
-    by_f = None
-    if f is not None and ctx.needs_input_grad[2]:
-        by_f = _factor_gradient(y, x, frames, edges, code, f.shape[1])
-    return by_y, None, by_f
+    y, frames, f, *where = saved
+    by_y = _lift(x, frames, f, *where) if ctx.needs_input_grad[0] else None
+    return by_y, None, _differentiate_factors(ctx, y, x, frames, f, where)
+
+
+def _differentiate_factors(
+    ctx: Any, y: Tensor, x: Tensor, frames: Tensor, f: Tensor | None, where: Sequence[Any]
+) -> Tensor | None:
+    if f is None or not ctx.needs_input_grad[2]:
+        return None
+    return _factor_gradient(y, x, frames, f.shape[1], *where)
 
 
 def _factor_gradient_backward(
     ctx: Any, saved: Sequence[Any], f: Tensor
 ) -> tuple[Tensor | None, ...]:
-    y, x, frames, edges, code, _ = saved
-    by_y = _lift(x, frames, f, edges, code) if ctx.needs_input_grad[0] else None
-    by_x = _lower(y, frames, f, edges, code) if ctx.needs_input_grad[1] else None
+    y, x, frames, _, *where = saved
+    by_y = _lift(x, frames, f, *where) if ctx.needs_input_grad[0] else None
+    by_x = _lower(y, frames, f, *where) if ctx.needs_input_grad[1] else None
     return by_y, by_x
 
 

@@ -1,9 +1,7 @@
-"""SO(2) convolutions in plain PyTorch, the oracle of the fast implementations.
+"""Rotations to the frames of edges and back in plain PyTorch, the oracle of the faster ones.
 
 `lift`, `lower` and `factor_gradient` also run in place of a missing faster kernel, tile by tile.
 """
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -118,32 +116,3 @@ def factor_gradient(by_factors: Tensor, y: Tensor, x: Tensor, frames: Tensor, *r
     by_factors[part] = differentiate_factors(
         y, x[ends.picked], frames[part], None, n_factors, layout
     )
-
-
-def so2_linear(
-    x: Tensor, weights: Sequence[Tensor], bias: Tensor, layout: Layout, n_extra: int = 0
-) -> tuple[Tensor, Tensor]:
-    """Mix channels and degrees of each order, `y_+ = W_r x_+ - W_i x_-`, `y_- = ...`."""
-    n_main = len(bias) - n_extra
-    channels = n_main // layout.count_degrees(0)
-    main, extra = (x[:, layout.blocks[0]].flatten(1) @ weights[0] + bias).tensor_split([n_main], 1)
-    parts = [main.unflatten(1, (-1, channels))]
-    for rows, W in zip(layout.blocks[1:], weights[1:], strict=True):
-        real, imaginary = W if W.ndim == 3 else (W, torch.zeros_like(W))
-        plus, minus = (half.flatten(1) for half in x[:, rows].chunk(2, 1))
-        both = plus @ real - minus @ imaginary, plus @ imaginary + minus @ real
-        parts += [y.unflatten(1, (-1, channels)) for y in both]
-    return torch.cat(parts, 1), extra
-
-
-def gate(y: Tensor, gates: Tensor, layout: Layout) -> Tensor:
-    """Return `silu(y)` of degree 0 and `sigmoid(gate_l) y` of the others."""
-    factors = torch.cat([y[:, 0], gates], 1).sigmoid().unflatten(1, (-1, y.shape[2]))
-    return scale(y, factors, layout)
-
-
-def scale(y: Tensor, factors: Tensor | None, layout: Layout) -> Tensor:
-    """Multiply components by order with the factors of their degrees."""
-    if factors is None or factors.shape[1] == 1:
-        return y if factors is None else y * factors
-    return y * factors[:, [degree for degree, _ in layout.places]]

@@ -15,7 +15,6 @@ from torch.nn.functional import pad
 from pipeline_kernels.equivariant.couplings import COMMON, write_couplings
 from pipeline_kernels.equivariant.tensor_product.plan import ProductPlan
 from pipeline_kernels.native import (
-    C_TYPES,
     Argument,
     Words,
     call_routine,
@@ -118,27 +117,6 @@ def gradient(
     return crop_channels(by_h, channels), by_Y, crop_channels(by_w, channels)
 
 
-def tangents(
-    operands: Sequence[Tensor],
-    directions: Sequence[Tensor],
-    edges: Edges,
-    code: Sequence[int],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Implement the first three results of `reference.tangents`."""
-    plan = decode_plan(tuple(code))
-    g, h, Y, w = operands
-    dh, dY, dw = directions
-    channels, lanes = h.shape[2], _count_lanes(plan, h.dtype)
-    g, h, w, dh, dw = (pad_channels(x, lanes) for x in (g, h, w, dh, dw))
-    moving = [h, make_plain(Y), w, dh, make_plain(dY), dw]
-    pointers = pack(*moving)
-    by_g, by_h, by_w = (x.new_empty(x.shape) for x in (g, h, w))
-    _run("product_tangent", plan, [pointers], [by_g], edges, by_sender=False)
-    _run("gradient_tangent", plan, [g, pointers], [by_h, by_w], edges, by_sender=True)
-    by_g, by_h, by_w = (crop_channels(x, channels) for x in (by_g, by_h, by_w))
-    return by_g, by_h, by_w
-
-
 def product_tangent(
     factors: Sequence[Tensor],
     directions: Sequence[Tensor],
@@ -169,7 +147,7 @@ def _load(plan: ProductPlan, dtype: torch.dtype) -> tuple[ctypes.CDLL, np.ndarra
     couplings = list(COMMON) if set(needed) <= set(COMMON) else needed
     prelude = "" if couplings == list(COMMON) else write_couplings(couplings)
     paths = [(couplings.index(path.degrees), *path.rows) for path in plan.paths]
-    library = load_library("tensor_product", prelude, REAL=C_TYPES[dtype])
+    library = load_library("tensor_product", dtype, prelude)
     return library, np.array(paths, np.int64)
 
 

@@ -10,12 +10,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import check_tensor
 from pipeline_kernels.equivariant.tensor_product import cpu, reference
 from pipeline_kernels.equivariant.tensor_product.plan import ProductPlan
 from pipeline_kernels.message.segments import Segments
 from pipeline_kernels.operators import define_derivative, define_operator
 
-DTYPES = (torch.float32, torch.float64)
 CUDA = "pipeline_kernels.equivariant.tensor_product.cuda"
 
 
@@ -59,28 +59,12 @@ def tensor_product(
 def _check(
     h: Tensor, Y: Tensor, w: Tensor, senders: Segments, receivers: Segments, plan: ProductPlan
 ) -> None:
-    n_edges, channels = senders.n_elements, h.shape[-1] if h.ndim else 0
-    if receivers.n_elements != n_edges:
-        raise ValueError(
-            f"receivers: expected {n_edges} edges as senders, got {receivers.n_elements}"
-        )
-    shapes = {
-        "h": (h, (senders.n_segments, plan.dim_in, channels)),
-        "Y": (Y, (n_edges, plan.dim_sh)),
-        "w": (w, (n_edges, plan.n_paths, channels)),
-    }
-    for name, (x, shape) in shapes.items():
-        if x.shape != shape:
-            raise ValueError(f"{name}: expected {shape} for the plan, got {tuple(x.shape)}")
-        if x.dtype not in DTYPES or x.dtype != h.dtype:
-            raise ValueError(
-                f"{name}: expected one dtype of {DTYPES} for h, Y and w, got {x.dtype}"
-            )
-        if not x.device == senders.index.device == receivers.index.device:
-            raise ValueError(
-                f"{name}: expected one device for all, got {x.device}, senders on "
-                f"{senders.index.device} and receivers on {receivers.index.device}"
-            )
+    n_edges = senders.n_elements
+    check_tensor("h", h, (senders.n_segments, plan.dim_in, "C"))
+    check_tensor("Y", Y, (n_edges, plan.dim_sh), (h.dtype,), h.device)
+    check_tensor("w", w, (n_edges, plan.n_paths, h.shape[2]), (h.dtype,), h.device)
+    senders.check("senders", n_edges, h.device)
+    receivers.check("receivers", n_edges, h.device)
 
 
 def _shape_product(
@@ -125,30 +109,6 @@ def _gradient(
     return by_h, by_Y, by_w
 
 
-def _shape_tangents(
-    operands: Sequence[Tensor],
-    directions: Sequence[Tensor],
-    edges: Sequence[Tensor],
-    code: Sequence[int],
-) -> tuple[Tensor, Tensor, Tensor]:
-    g, h, _, w = operands
-    by_g, by_h, by_w = (x.new_empty(x.shape) for x in (g, h, w))
-    return by_g, by_h, by_w
-
-
-@define_operator("tensor_product_tangents", cpu=cpu.tangents, fake=_shape_tangents)
-def _tangents(
-    operands: Sequence[Tensor],
-    directions: Sequence[Tensor],
-    edges: Sequence[Tensor],
-    code: Sequence[int],
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return second derivatives of `S(*operands)` by g, h and w along directions of h, Y, w."""
-    ends, plan = (edges[0], edges[3]), ProductPlan.decode(code)
-    by_g, by_h, by_w, _ = reference.tangents(operands, directions, ends, plan)
-    return by_g, by_h, by_w
-
-
 def _product_backward(ctx: Any, saved: Sequence[Any], g: Tensor) -> tuple[Tensor | None, ...]:
     h, Y, w, edges, code = saved
     wanted = list(ctx.needs_input_grad[:3])
@@ -165,22 +125,12 @@ def _gradient_backward(
     these three: S with h replaced, plus S with Y replaced, plus S with w replaced.
     """
     operands, edges, code, all_wanted = saved
-    needed = ctx.needs_input_grad[0]
     moving = [d if want else None for d, want in zip(directions, all_wanted, strict=True)]
-    by_features, by_harmonics, by_weights = moving
-    is_last = not torch.is_grad_enabled() and not needed[2]  # no further derivative follows
-    is_on_cpu = operands[0].device.type == "cpu"
-    if is_last and is_on_cpu and by_harmonics is not None and by_weights is not None:
-        # Forces are learned: one kernel does all.
-        still = torch.zeros_like(operands[1]) if by_features is None else by_features
-        along = [still, by_harmonics, by_weights]
-        by_g, by_h, by_w = _tangents(operands, along, edges, code)
-        return ([by_g, by_h, None, by_w],)
     return (
         differentiate_form(
             operands,
             moving,
-            needed,
+            ctx.needs_input_grad[0],
             lambda h, Y, w: _product(h, Y, w, edges, code),
             lambda replaced, wanted: _gradient(replaced, edges, code, wanted),
         ),

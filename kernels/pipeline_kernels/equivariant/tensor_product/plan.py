@@ -135,23 +135,6 @@ class ProductPlan:
         """Representation that each path gives."""
         return tuple(path.irrep for path in self.paths)
 
-    @cached_property
-    def terms(self) -> tuple[np.ndarray, np.ndarray]:
-        """All non-zero coefficients.
-
-        Returns:
-            Path, row in `h`, row in `Y` and row in the result of each, `(n, 4)` int64, and its
-            value, `(n,)` float64.
-        """
-        places, values = [], []
-        for p, path in enumerate(self.paths):
-            coefficients = path.compute_coefficients()
-            m = np.nonzero(coefficients)
-            rows = (row + index for row, index in zip(path.rows, m, strict=True))
-            places.append(np.stack([np.full_like(m[0], p), *rows], axis=1))
-            values.append(coefficients[m])
-        return np.concatenate(places), np.concatenate(values)
-
     def encode(self) -> list[int]:
         """Return the plan as integers, as an operator takes it; `decode` is the inverse."""
         irreps = [number for irrep in (*self.irreps_in, *self.irreps_target) for number in irrep]

@@ -1,6 +1,6 @@
-/* How derivatives of the tensor product change along directions of h, Y and w (op.py), behind
- * native.c: what training on forces takes most time for. All directions in one pass, so that the
- * weights and their direction, which come from far, are read once and nothing is added up behind.
+/* How derivatives of the tensor product change along directions of h, Y and w, behind native.c:
+ * what training on forces takes most time for (mixed_product). All directions in one pass, so that
+ * the weights and their direction, which come from far, are read once and nothing is added up behind.
  */
 
 /* ---- one path of one edge ---- */
@@ -32,8 +32,7 @@ INLINE void add_product_tangent(const int d1, const int d3, const int16_t *place
 }
 
 /* With u[m1] = T[m1, m3] g[m3] and du of dT likewise: by_h[m1] += dw u[m1] + w du[m1],
- * by_w = dh[m1] u[m1] + h[m1] du[m1], and by_dw = h[m1] u[m1] unless it is null; more of both if
- * `adds`. */
+ * by_w = dh[m1] u[m1] + h[m1] du[m1], and by_dw = h[m1] u[m1]; more of both if `adds`. */
 INLINE void add_gradient_tangent(const int d1, const int d3, const int16_t *place, const REAL *T,
                                  const REAL *dT, const REAL *w, const REAL *dw, const REAL *h,
                                  const REAL *dh, const REAL *g, REAL *by_h, REAL *by_w,
@@ -67,8 +66,7 @@ INLINE void add_gradient_tangent(const int d1, const int d3, const int16_t *plac
             *(loose *)(by_h + i * channels + c) += change * u[i] + weight * du[i];
         }
         *(loose *)(by_w + c) = total;
-        if (by_dw)
-            *(loose *)(by_dw + c) = first;
+        *(loose *)(by_dw + c) = first;
     }
 }
 
@@ -141,31 +139,6 @@ void product_tangent(const Moving *all, REAL *out, const Graph *graph, int64_t *
                 const Path path = graph->paths[p];
                 product_tangents[path.coupling](factors_at(all, graph, e, path, p),
                                                 row + path.row_out * channels, channels);
-            }
-        }
-    }
-}
-
-/* As `gradient`, of the derivatives by h and w. */
-void gradient_tangent(const REAL *g, const Moving *all, REAL *by_h, REAL *by_w, const Graph *graph,
-                      int64_t *counter)
-{
-    const int64_t channels = graph->channels, n_paths = graph->n_paths;
-    FOR_NODES
-    {
-        REAL *row = by_h + n * graph->dim_in * channels;
-        memset(row, 0, graph->dim_in * channels * sizeof(REAL));
-        for (int64_t k = graph->offsets[n]; k < graph->offsets[n + 1]; k++) {
-            const int64_t e = edge_at(graph, k);
-            const REAL *g_e = g + graph->receivers[e] * graph->dim_out * channels;
-            fetch_next(all->w, graph, k);
-            fetch_next(all->dw, graph, k);
-            for (int64_t p = 0; p < n_paths; p++) {
-                const Path path = graph->paths[p];
-                const int64_t weight = (e * n_paths + p) * channels;
-                gradient_tangents[path.coupling](
-                    factors_at(all, graph, e, path, p), g_e + path.row_out * channels,
-                    row + path.row_h * channels, by_w + weight, 0, 0, channels);
             }
         }
     }

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import FLOATING, check_tensor
 from pipeline_kernels.equivariant.wigner import cpu, reference
 from pipeline_kernels.native import prefer_c
 
@@ -23,11 +24,7 @@ def compute_edge_frames(vectors: Tensor, lmax: int, dtype: torch.dtype | None = 
     Raises:
         ValueError: if shapes or degree are wrong, or an edge has no direction.
     """
-    if vectors.ndim != 2 or vectors.shape[1] != 3 or not vectors.is_floating_point():
-        raise ValueError(
-            "vectors: expected floating numbers of shape (n_edges, 3), "
-            f"got {vectors.dtype} of shape {tuple(vectors.shape)}"
-        )
+    check_tensor("vectors", vectors, ("n_edges", 3), FLOATING)
     if lmax < 0:
         raise ValueError(f"lmax: expected at least 0, got {lmax}")
     exact, dtype = vectors.detach().double(), dtype or vectors.dtype

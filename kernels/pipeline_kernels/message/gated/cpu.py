@@ -19,17 +19,9 @@ from pipeline_kernels.message.gated.route import (
 )
 from pipeline_kernels.message.segments import Segments
 from pipeline_kernels.message.segments.cpu import sum_segments
-from pipeline_kernels.native import (
-    C_TYPES,
-    call_routine,
-    compute_size,
-    load_library,
-    make_plain,
-    pack,
-)
-from pipeline_kernels.threads import choose_threads
+from pipeline_kernels.native import call_routine, compute_size, load_library, make_plain, pack
+from pipeline_kernels.threads import choose_threads, count_ranges
 
-MAX_RANGES: Final = 16
 MIN_RANGE: Final = 256
 """Messages that a range has at least, unless there are fewer."""
 WORK: Final = 1000
@@ -95,7 +87,7 @@ def _make_outputs(inputs: Inputs, route: Route, with_parameters: bool) -> dict[s
         outputs["by_factor"] = gain.new_empty(n, gain.shape[2])
     if with_parameters:
         for name, parameter in _name_parameters(inputs).items():
-            outputs[f"by_{name}"] = gain.new_empty(_count_ranges(n), *parameter.shape)
+            outputs[f"by_{name}"] = gain.new_empty(count_ranges(n, MIN_RANGE), *parameter.shape)
     return outputs
 
 
@@ -125,20 +117,16 @@ def _name_parameters(inputs: Inputs) -> dict[str, Tensor]:
     return {name: fields[name] for name in PARAMETERS if fields[name] is not None}
 
 
-def _count_ranges(n_messages: int) -> int:
-    return min(MAX_RANGES, max(1, n_messages // MIN_RANGE))
-
-
 def _run(name: str, inputs: Inputs, route: Route, others: Mapping[str, Tensor]) -> None:
     """Call a routine in as many threads as its work repays."""
-    library = load_library("gated", REAL=C_TYPES[inputs.gain.dtype])
+    library = load_library("gated", inputs.gain.dtype)
     tensors = _name_parameters(inputs) | dict(others)
     tensors |= zip(TABLES, inputs.tables, strict=True)
     tensors |= {row: plan.index for row, plan in zip(ROWS, route.plans, strict=True) if plan}
     if inputs.factors is not None:
         tensors["factors"] = inputs.factors
     plain = {name: make_plain(tensor) for name, tensor in tensors.items()}
-    n, n_ranges = route.n_messages, _count_ranges(route.n_messages)
+    n, n_ranges = route.n_messages, count_ranges(route.n_messages, MIN_RANGE)
     hidden = 0 if inputs.weight is None else inputs.weight.shape[1]
     n_features = 0 if inputs.projection is None else inputs.projection.shape[1]
     sizes = n, n_ranges, inputs.gain.shape[2], hidden, n_features

@@ -6,6 +6,7 @@ from typing import Any, Final
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import FLOATING, check_tensor
 from pipeline_kernels.message.gated import cpu, reference
 from pipeline_kernels.message.gated.route import (
     N_TABLES,
@@ -16,7 +17,6 @@ from pipeline_kernels.message.gated.route import (
     decode,
     make_kept,
 )
-from pipeline_kernels.message.segments import DTYPES
 from pipeline_kernels.operators import define_derivative, define_operator, differentiate_reference
 
 MODULE: Final = "pipeline_kernels.message.gated.cuda"
@@ -136,31 +136,21 @@ def _check(inputs: Inputs, route: Route) -> None:
         raise ValueError(f"tables: expected {N_TABLES}, got {len(inputs.tables)}")
     if (inputs.factors is None) != (route.factors is None):
         raise ValueError("factors: expected a tensor and a plan in the route, or neither")
-    width = inputs.gain.shape[-1]
+    width, kinds = inputs.gain.shape[-1], (FLOATING, inputs.gain.device)
     n_hidden = width if inputs.weight is None else inputs.weight.shape[1]
     widths = [2 * n_hidden] * N_TABLES
     if inputs.projection is not None:
         widths[-1] = inputs.tables[-1].shape[-1]
-        _check_tensor("projection", inputs.projection, (2, widths[-1], n_hidden), inputs)
+        check_tensor("projection", inputs.projection, (2, widths[-1], n_hidden), *kinds)
     for t, (table, columns) in enumerate(zip(inputs.tables, widths, strict=True)):
-        _check_tensor(f"tables[{t}]", table, (_count_rows(route, t), columns), inputs)
+        check_tensor(f"tables[{t}]", table, (_count_rows(route, t), columns), *kinds)
     if inputs.factors is not None:
-        _check_tensor("factors", inputs.factors, (_count_rows(route, N_TABLES), width), inputs)
-    _check_tensor("gain", inputs.gain, (2, 1, width), inputs)
-    _check_tensor("shift", inputs.shift, (2, 1, width), inputs)
+        check_tensor("factors", inputs.factors, (_count_rows(route, N_TABLES), width), *kinds)
+    check_tensor("gain", inputs.gain, (2, 1, width), *kinds)
+    check_tensor("shift", inputs.shift, (2, 1, width), *kinds)
     if inputs.weight is not None and inputs.bias is not None:
-        _check_tensor("weight", inputs.weight, (2, n_hidden, width), inputs)
-        _check_tensor("bias", inputs.bias, (2, 1, width), inputs)
-
-
-def _check_tensor(name: str, tensor: Tensor, shape: tuple[int, ...], inputs: Inputs) -> None:
-    if tensor.shape != shape:
-        raise ValueError(f"{name}: expected {shape}, got {tuple(tensor.shape)}")
-    if tensor.dtype not in DTYPES:
-        raise ValueError(f"{name}: expected a dtype of {DTYPES}, got {tensor.dtype}")
-    device = inputs.gain.device
-    if tensor.device != device:
-        raise ValueError(f"{name}: expected device {device} as gain, got {tensor.device}")
+        check_tensor("weight", inputs.weight, (2, n_hidden, width), *kinds)
+        check_tensor("bias", inputs.bias, (2, 1, width), *kinds)
 
 
 def _count_rows(route: Route, place: int) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Final, NamedTuple, Self
 
 from torch import Tensor
@@ -57,13 +58,9 @@ class Route:
         n_messages, *present = code
         tensors = iter(lists)
         first, second, third, factors, targets = (
-            _read_plan(tensors) if there else None for there in present
+            Segments(*islice(tensors, 3)) if there else None for there in present
         )
         return cls((first, second, third), factors, targets, n_messages)
-
-
-def _read_plan(tensors: Iterator[Tensor]) -> Segments:
-    return Segments(next(tensors), next(tensors), next(tensors))
 
 
 class Inputs(NamedTuple):

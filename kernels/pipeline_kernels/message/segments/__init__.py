@@ -7,7 +7,7 @@ For edges e, tables x_t and the row i_t(e) that e takes of table t,
 each the derivative of the other (Gilmer et al., ICML 2017, arXiv:1704.01212, eq. 1).
 """
 
-from pipeline_kernels.message.segments.op import DTYPES, gather_sum, segment_sum
+from pipeline_kernels.message.segments.op import gather_sum, segment_sum
 from pipeline_kernels.message.segments.plan import Segments
 
-__all__ = ["DTYPES", "Segments", "gather_sum", "segment_sum"]
+__all__ = ["Segments", "gather_sum", "segment_sum"]

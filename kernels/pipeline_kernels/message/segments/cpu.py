@@ -4,15 +4,13 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import REAL
 from pipeline_kernels.message.segments.plan import Plans, Segments
-from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain, pack
+from pipeline_kernels.native import call_routine, load_library, make_plain, pack
 from pipeline_kernels.threads import choose_threads
 
-NATIVE: Final = (torch.float32, torch.float64)
-"""Narrower types are summed in float32."""
 LIGHT: Final = 8
 """Numbers that are copied or added in the time of one number in other kernels."""
 RANGES: Final = 4
@@ -24,7 +22,7 @@ MAX_SUMS: Final = 5
 def gather_sum(tables: Sequence[Tensor], *plans: *Plans) -> Tensor:
     """Implement `reference.gather_sum` in one pass over the output."""
     first, indices = tables[0], plans[0]
-    if first.dtype not in NATIVE:
+    if first.dtype not in REAL:  # narrower types are summed in float32
         wide = [table.float() for table in tables]
         return gather_sum(wide, *plans).to(first.dtype)
     out = first.new_empty(len(indices[0]), *first.shape[1:])
@@ -33,14 +31,14 @@ def gather_sum(tables: Sequence[Tensor], *plans: *Plans) -> Tensor:
     none = [None] * (MAX_TABLES - len(plain))
     sizes = len(plain), len(out), math.prod(out.shape[1:]), n_ranges
     arguments = pack(*plain, *none, *rows, *none, out, *sizes)
-    library = load_library("segments", REAL=C_TYPES[first.dtype])
+    library = load_library("segments", first.dtype)
     call_routine(library, "gather_rows", arguments, n_threads=n_threads)
     return out
 
 
 def segment_sum(values: Tensor, index: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
     """Implement `reference.segment_sum` for the plan `Segments(index, order, offsets)`."""
-    if values.dtype not in NATIVE:
+    if values.dtype not in REAL:
         return segment_sum(values.float(), index, order, offsets).to(values.dtype)
     (sums,) = sum_segments([values], [Segments(index, order, offsets)])
     return sums
@@ -66,7 +64,7 @@ def sum_segments(values: Sequence[Tensor], plans: Sequence[Segments]) -> list[Te
         members += [out, plan.n_segments, math.prod(out.shape[1:])]
     none = [None] * (len(members) // len(results) * (MAX_SUMS - len(results)))
     n_threads, n_ranges = _share(sum(x.numel() for x in (*values, *results)))
-    library = load_library("segments", REAL=C_TYPES[values[0].dtype])
+    library = load_library("segments", values[0].dtype)
     arguments = pack(*members, *none, len(results), n_ranges)
     call_routine(library, "sum_segments", arguments, n_threads=n_threads)
     return results

@@ -3,14 +3,12 @@
 from collections.abc import Sequence
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import FLOATING, check_tensor
 from pipeline_kernels.message.segments import cpu, reference
 from pipeline_kernels.message.segments.plan import Plans, Segments
 from pipeline_kernels.operators import define_derivative, define_operator
-
-DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 def gather_sum(tables: Sequence[Tensor], segments: Sequence[Segments]) -> Tensor:
@@ -66,7 +64,8 @@ def segment_sum(values: Tensor, segments: Segments) -> Tensor:
     Raises:
         ValueError: if the values and the plan do not fit together.
     """
-    _check_rows("values", values, segments.n_elements, segments)
+    shape = segments.n_elements, *values.shape[1:]
+    check_tensor("values", values, shape, FLOATING, segments.index.device)
     return _segment_sum(values, segments.index, segments.order, segments.offsets)
 
 
@@ -76,37 +75,11 @@ def _check_gather(tables: Sequence[Tensor], segments: Sequence[Segments]) -> Non
             f"tables, segments: expected 1 to {cpu.MAX_TABLES} of each, equally many, "
             f"got {len(tables)} and {len(segments)}"
         )
-    first, plan = tables[0], segments[0]
-    for t, (table, other) in enumerate(zip(tables, segments, strict=True)):
-        _check_rows(f"tables[{t}]", table, other.n_segments, other)
-        if (table.shape[1:], table.dtype, table.device) != (
-            first.shape[1:],
-            first.dtype,
-            first.device,
-        ):
-            raise ValueError(
-                f"tables[{t}]: expected features {tuple(first.shape[1:])}, {first.dtype} on "
-                f"{first.device} as tables[0], got {tuple(table.shape[1:])}, {table.dtype} on "
-                f"{table.device}"
-            )
-        if other.n_elements != plan.n_elements:
-            raise ValueError(
-                f"segments[{t}]: expected n_elements = {plan.n_elements} as segments[0], "
-                f"got {other.n_elements}"
-            )
-
-
-def _check_rows(name: str, tensor: Tensor, n_rows: int, segments: Segments) -> None:
-    if tensor.dtype not in DTYPES:
-        raise ValueError(f"{name}: expected a dtype of {DTYPES}, got {tensor.dtype}")
-    if tensor.ndim == 0 or tensor.shape[0] != n_rows:
-        raise ValueError(
-            f"{name}: expected {n_rows} rows as its segments, got shape {tuple(tensor.shape)}"
-        )
-    if tensor.device != segments.index.device:
-        raise ValueError(
-            f"{name}: expected device {segments.index.device} of its segments, got {tensor.device}"
-        )
+    first, device = tables[0], segments[0].index.device
+    for t, (table, plan) in enumerate(zip(tables, segments, strict=True)):
+        shape, dtypes = (plan.n_segments, *first.shape[1:]), (first.dtype,) if t else FLOATING
+        check_tensor(f"tables[{t}]", table, shape, dtypes, device)
+        plan.check(f"segments[{t}]", segments[0].n_elements, device)
 
 
 def _shape_gather(tables: Sequence[Tensor], *plans: *Plans) -> Tensor:

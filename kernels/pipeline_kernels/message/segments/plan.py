@@ -7,6 +7,8 @@ from typing import Self
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import check_tensor
+
 Plans = tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor]]
 """Indices, orders and offsets of several `Segments`, as an operator takes them."""
 
@@ -43,11 +45,7 @@ class Segments:
         Raises:
             ValueError: if `index` is not a one-dimensional int64 tensor or leaves the range.
         """
-        if index.dtype != torch.int64 or index.ndim != 1:
-            raise ValueError(
-                "index: expected int64 of shape (n_elements,), "
-                f"got {index.dtype} of shape {tuple(index.shape)}"
-            )
+        check_tensor("index", index, ("n_elements",), (torch.int64,))
         index = index.contiguous()
         if bool((index[1:] >= index[:-1]).all()):
             ascending, order = index, index.new_empty(0)
@@ -70,6 +68,23 @@ class Segments:
     def n_segments(self) -> int:
         """Number of segments, empty ones included."""
         return self.offsets.shape[0] - 1
+
+    def check(self, name: str, n_elements: int, device: torch.device) -> None:
+        """Refuse a plan of another number of elements, or on another device.
+
+        Args:
+            name: of the argument, for the message.
+            n_elements: number of elements.
+            device: where it must be.
+
+        Raises:
+            ValueError: if so.
+        """
+        if self.n_elements != n_elements or self.index.device != device:
+            raise ValueError(
+                f"{name}: expected {n_elements} elements on {device}, got {self.n_elements} on "
+                f"{self.index.device}"
+            )
 
     def to(self, device: torch.device | str) -> Self:
         """Return the same plan on another device."""

@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pipeline_kernels.checks import REAL
 from pipeline_kernels.message.silu import cpu
 from pipeline_kernels.operators import define_operator
-
-DTYPES = (torch.float32, torch.float64)
 
 
 def silu(z: Tensor) -> Tensor:
@@ -55,7 +54,7 @@ class _Gradient(torch.autograd.Function):
     def backward(ctx: Any, d: Tensor) -> tuple[Tensor, Tensor]:
         g, z = ctx.saved_tensors
         is_last = not torch.is_grad_enabled()  # no further derivative follows
-        if is_last and z.dtype in DTYPES:
+        if is_last and z.dtype in REAL:
             return _curvature(d, g, z)
         return _differentiate(d, z), d * g * _bend(z)
 

@@ -3,13 +3,13 @@
 import torch
 from torch import Tensor
 
-from pipeline_kernels.native import C_TYPES, call_routine, load_library, make_plain
+from pipeline_kernels.native import call_routine, load_library, make_plain
 from pipeline_kernels.threads import choose_threads
 
 
 def softmax(logits: Tensor, index: Tensor, order: Tensor, offsets: Tensor) -> Tensor:
     """Implement `reference.softmax`."""
-    library = load_library("softmax", REAL=C_TYPES[logits.dtype])
+    library = load_library("softmax", logits.dtype)
     logits, order, offsets = (make_plain(x) for x in (logits, order, offsets))
     weights, heads = torch.empty_like(logits), logits.shape[1]
     call_routine(

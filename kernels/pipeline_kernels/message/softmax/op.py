@@ -6,7 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pipeline_kernels.message.segments import DTYPES, Segments, gather_sum, segment_sum
+from pipeline_kernels.checks import FLOATING, check_tensor
+from pipeline_kernels.message.segments import Segments, gather_sum, segment_sum
 from pipeline_kernels.message.softmax import cpu, reference
 from pipeline_kernels.operators import define_derivative, define_operator
 
@@ -26,23 +27,12 @@ def segment_softmax(logits: Tensor, segments: Segments) -> Tensor:
     Raises:
         ValueError: if logits and plan do not fit together.
     """
-    _check_logits(logits, segments)
+    shape = segments.n_elements, "n_heads"
+    check_tensor("logits", logits, shape, FLOATING, segments.index.device)
     z = logits.to(torch.promote_types(logits.dtype, torch.float32))
     lists = segments.index, segments.order, segments.offsets
     weights: Tensor = _segment_softmax(z, *lists)
     return weights
-
-
-def _check_logits(logits: Tensor, segments: Segments) -> None:
-    if logits.ndim != 2 or len(logits) != segments.n_elements or logits.dtype not in DTYPES:
-        raise ValueError(
-            f"logits: expected ({segments.n_elements}, n_heads) of a dtype of {DTYPES}, "
-            f"got {tuple(logits.shape)} of {logits.dtype}"
-        )
-    if logits.device != segments.index.device:
-        raise ValueError(
-            f"logits: expected device {segments.index.device} of the segments, got {logits.device}"
-        )
 
 
 @define_operator(

@@ -4,14 +4,7 @@ import ctypes
 
 from torch import Tensor
 
-from pipeline_kernels.native import (
-    C_TYPES,
-    call_routine,
-    compute_size,
-    load_library,
-    make_plain,
-    pack,
-)
+from pipeline_kernels.native import call_routine, compute_size, load_library, make_plain, pack
 from pipeline_kernels.threads import choose_threads
 
 PIECES = 2  # per thread
@@ -20,7 +13,7 @@ PIECES = 2  # per thread
 def multiply(x: Tensor, A: Tensor) -> Tensor:
     """Return x A."""
     (n_rows, depth), width = x.shape, A.shape[1]
-    library = load_library("tall", REAL=C_TYPES[x.dtype])
+    library = load_library("tall", x.dtype)
     out = x.new_empty(n_rows, width)
     panels = _lay_panels(library, A.resolve_neg().resolve_conj())
     _run(library, "multiply_rows", x, panels, out, (n_rows, depth, width, 1, 1))
@@ -41,7 +34,7 @@ def sum_products(x: Tensor, g: Tensor) -> Tensor:
     (n_rows, height), width = x.shape, g.shape[1]
     if height > width:  # long rows are read as they lie
         return sum_products(g, x).T.contiguous()
-    library = load_library("tall", REAL=C_TYPES[x.dtype])
+    library = load_library("tall", x.dtype)
     out = x.new_empty(height, width)
     most = PIECES * choose_threads(x.numel() * width)
     n_panels = -(-width // compute_size(library, "count_columns"))

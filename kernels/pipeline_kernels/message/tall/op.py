@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import REAL
 from pipeline_kernels.message.tall import cpu
 from pipeline_kernels.operators import define_derivative, define_operator
 
-DTYPES = (torch.float32, torch.float64)
 MIN_SIZE = 1 << 25
 """Multiplications; products with fewer gain less than it costs to call an operator."""
 
@@ -36,7 +36,7 @@ def multiply_tall(x: Tensor, A: Tensor) -> Tensor:
             f"A: expected (K, N) for x of (n, K), got {tuple(A.shape)} for {tuple(x.shape)}"
         )
     kind = x.device.type
-    is_plain = kind == "cpu" and x.dtype == A.dtype and x.dtype in DTYPES
+    is_plain = kind == "cpu" and x.dtype == A.dtype and x.dtype in REAL
     if not is_plain or torch.is_autocast_enabled(kind) or x.numel() * A.shape[1] < MIN_SIZE:
         return x @ A
     return _multiply(x, A)

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import check_tensor
 from pipeline_kernels.su3.derivatives import define_with_gradient
 from pipeline_kernels.su3.matrices import check_matrices
 from pipeline_kernels.su3.paths import cpu, reference
@@ -39,22 +40,12 @@ def _check(links: Tensor, table: Tensor, adjoint: Tensor) -> None:
     check_matrices("links", links)
     if links.ndim != 4:
         raise ValueError(f"links: expected (batch, n_links, N, N), got {tuple(links.shape)}")
-    if table.ndim != 3 or len(table) == 0 or table.dtype != torch.int64:
-        raise ValueError(
-            "table: expected int64 (length, n_places, n_paths) with a length above 0, got "
-            f"{table.dtype} {tuple(table.shape)}"
-        )
-    expected = table.shape[0], table.shape[2]
-    if adjoint.shape != expected or adjoint.dtype != torch.bool:
-        raise ValueError(
-            f"adjoint: expected bool {expected} for the table, got {adjoint.dtype} "
-            f"{tuple(adjoint.shape)}"
-        )
-    for name, tensor in {"table": table, "adjoint": adjoint}.items():
-        if tensor.device != links.device:
-            raise ValueError(
-                f"{name}: expected device {links.device} of links, got {tensor.device}"
-            )
+    sizes = "length", "n_places", "n_paths"
+    check_tensor("table", table, sizes, (torch.int64,), links.device)
+    if len(table) == 0:
+        raise ValueError(f"table: expected a length above 0, got {tuple(table.shape)}")
+    shape = table.shape[0], table.shape[2]
+    check_tensor("adjoint", adjoint, shape, (torch.bool,), links.device)
 
 
 def _make_products(links: Tensor, table: Tensor, adjoint: Tensor) -> Tensor:

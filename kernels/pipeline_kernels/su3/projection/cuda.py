@@ -1,4 +1,4 @@
-"""Projection to U(N) and SU(N) on NVIDIA GPUs: Triton, one matrix per element of a block."""
+"""Projection to SU(N) on NVIDIA GPUs: Triton, one matrix per element of a block."""
 
 import triton
 import triton.language as tl
@@ -27,27 +27,26 @@ MAX_STEPS = tl.constexpr(24)
 CONVERGED = tl.constexpr(1e-16)  # squared change of Newton's iteration
 
 
-def polar(M: Tensor, special: bool) -> Tensor:
-    """Implement `reference.polar`."""
+def project(M: Tensor) -> Tensor:
+    """Implement `reference.project`."""
     out = M.new_empty(M.shape)
-    launch(_project, [M], [out], special)
+    launch(_project, [M], [out])
     return out
 
 
-def polar_gradient(M: Tensor, W: Tensor, G: Tensor, special: bool) -> Tensor:
-    """Implement `reference.polar_gradient`."""
+def project_gradient(M: Tensor, W: Tensor, G: Tensor) -> Tensor:
+    """Implement `reference.project_gradient`."""
     out = M.new_empty(M.shape)
-    launch(_differentiate_polar, [M, W, G], [out], special)
+    launch(_differentiate_projection, [M, W, G], [out])
     return out
 
 
 @triton.jit
-def _project(inputs, results, total, N: tl.constexpr, SPECIAL: tl.constexpr, BLOCK: tl.constexpr):
+def _project(inputs, results, total, N: tl.constexpr, BLOCK: tl.constexpr):
     x = _find_unitary_factor(mat.load(inputs[0], total, N, BLOCK))
-    if SPECIAL:
-        re, im = determinant(x, cofactors(x))
-        angle = arctan2(im, re) / N
-        x = scale_complex(x, tl.cos(angle), -tl.sin(angle))
+    re, im = determinant(x, cofactors(x))
+    angle = arctan2(im, re) / N
+    x = scale_complex(x, tl.cos(angle), -tl.sin(angle))
     mat.store(results[0], x, total, BLOCK)
 
 
@@ -90,20 +89,17 @@ def _conjugate(a):
 
 
 @triton.jit
-def _differentiate_polar(
-    inputs, results, total, N: tl.constexpr, SPECIAL: tl.constexpr, BLOCK: tl.constexpr
-):
+def _differentiate_projection(inputs, results, total, N: tl.constexpr, BLOCK: tl.constexpr):
     u = mat.load(inputs[1], total, N, BLOCK)
     inverse = adjoint(u)
     p = multiply(inverse, mat.load(inputs[0], total, N, BLOCK))
     y = multiply(inverse, mat.load(inputs[2], total, N, BLOCK))
     y = add_scaled(y, adjoint(y), -1.0)
-    if SPECIAL:
-        re, im = trace(p)
-        size = tl.sqrt(re * re + im * im)
-        p, u = scale_complex(p, re / size, -im / size), scale_complex(u, re / size, im / size)
-        re, im = trace(y)
-        y = add_scalar(y, -re / N, -im / N)
+    re, im = trace(p)
+    size = tl.sqrt(re * re + im * im)
+    p, u = scale_complex(p, re / size, -im / size), scale_complex(u, re / size, im / size)
+    re, im = trace(y)
+    y = add_scalar(y, -re / N, -im / N)
     p = scale_real(add_scaled(p, adjoint(p), 1.0), 0.5)
     mat.store(results[0], multiply(u, _solve_anticommutator(p, y)), total, BLOCK)
 

@@ -1,4 +1,4 @@
-/* The unitary factor of a matrix, and its derivative (see op.py). */
+/* The special unitary factor of a matrix, and its derivative (see op.py). */
 
 #define MAX_STEPS 24
 /* Squared change below which the next one, half its square, is a rounding. */
@@ -87,18 +87,15 @@ INLINE mat half_anticommutator(const mat *p, const mat *z)
     return x;
 }
 
-/* By m, where w is its unitary factor, or that without its determinant, and g the derivative by w.
- * With w = u or u / phase, m = u p, i z = w^dagger g - h.c.: u i x, p x + x p = z. */
-INLINE mat factor_gradient(const mat *m, const mat *w, const mat *g, const int special)
+/* By m, where w is its unitary factor without its determinant, and g the derivative by w.
+ * With w = u / phase, m = u p, i z = w^dagger g - h.c.: u i x, p x + x p = z. */
+INLINE mat factor_gradient(const mat *m, const mat *w, const mat *g)
 {
     const mat inverse = m_adjoint(w);
     mat p = m_mul(&inverse, m), z = m_mul(&inverse, g);
-    cvec phase = complex_of(all(1), all(0));
-    if (special) {
-        phase = m_trace(&p);
-        phase = c_scale(1 / root(c_norm(phase)), phase);
-        p = m_scale(c_conj(phase), &p);
-    }
+    cvec phase = m_trace(&p);
+    phase = c_scale(1 / root(c_norm(phase)), phase);
+    p = m_scale(c_conj(phase), &p);
     EACH(i, j)
     {
         if (j < i)
@@ -109,8 +106,7 @@ INLINE mat factor_gradient(const mat *m, const mat *w, const mat *g, const int s
         z.e[j][i] = c_conj(z.e[i][j]);
         p.e[j][i] = c_conj(p.e[i][j]);
     }
-    if (special)
-        m_add_scalar(&z, c_scale(all(-1.0 / N), m_trace(&z)));
+    m_add_scalar(&z, c_scale(all(-1.0 / N), m_trace(&z)));
     mat x = half_anticommutator(&p, &z);
     x = m_mul(w, &x);
     return m_scale(complex_of(-phase.im, phase.re), &x);
@@ -118,26 +114,24 @@ INLINE mat factor_gradient(const mat *m, const mat *w, const mat *g, const int s
 
 /* ---- what is called from outside ---- */
 
-void polar(const REAL *m, REAL *out, int64_t special, int64_t total, int64_t *counter)
+void project(const REAL *m, REAL *out, int64_t total, int64_t *counter)
 {
     FOR_BLOCKS(total, counter)
     {
         const mat x = load(m + first * NUMBERS, n);
         mat u = unitary_factor(&x);
-        if (special)
-            u = without_determinant(&u);
+        u = without_determinant(&u);
         store(out + first * NUMBERS, &u, n);
     }
 }
 
-void polar_gradient(const REAL *m, const REAL *w, const REAL *g, REAL *out, int64_t special,
-                    int64_t total, int64_t *counter)
+void project_gradient(const REAL *m, const REAL *w, const REAL *g, REAL *out, int64_t total,
+                      int64_t *counter)
 {
     FOR_BLOCKS(total, counter)
     {
         const mat x = load(m + first * NUMBERS, n), y = load(w + first * NUMBERS, n);
-        const mat z = load(g + first * NUMBERS, n);
-        const mat grad = special ? factor_gradient(&x, &y, &z, 1) : factor_gradient(&x, &y, &z, 0);
+        const mat z = load(g + first * NUMBERS, n), grad = factor_gradient(&x, &y, &z);
         store(out + first * NUMBERS, &grad, n);
     }
 }

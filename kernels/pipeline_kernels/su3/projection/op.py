@@ -1,4 +1,4 @@
-"""Projection to U(N) and SU(N) as operators: devices, shapes, derivatives, checks."""
+"""Projection to SU(N) as operators: devices, shapes, derivatives, checks."""
 
 from torch import Tensor
 
@@ -7,34 +7,12 @@ from pipeline_kernels.su3.matrices import apply_flat, check_matrices, make_like
 from pipeline_kernels.su3.projection import reference
 
 
-def polar(M: Tensor) -> Tensor:
-    """Project matrices to the nearest unitary ones, their polar factors.
-
-    Differentiable any number of times. A singular matrix has no unique result, and may give NaN.
-
-    | symbol                  | argument |
-    |-------------------------|----------|
-    | `M`                     | `M`      |
-    | `M (M^dagger M)^(-1/2)` | result   |
-
-    Args:
-        M: matrices `(..., N, N)`, N = 2 or 3, complex64 or complex128, of magnitude 1e-40 to 1e40.
-
-    Returns:
-        Unitary matrices of the same shape and type, calculated in double precision.
-
-    Raises:
-        ValueError: if these are no such matrices by shape or type.
-    """
-    check_matrices("M", M)
-    return apply_flat(_polar, M, False)
-
-
 def project(M: Tensor) -> Tensor:
     """Project matrices to SU(N): the polar factor over the principal Nth root of its determinant.
 
     The phase of the determinant is taken in (-pi, pi]; where it crosses pi the result jumps to
-    another element of the centre. Otherwise as `polar`.
+    another element of the centre. Differentiable any number of times. A singular matrix has no
+    unique result, and may give NaN.
 
     Args:
         M: matrices `(..., N, N)`, N = 2 or 3, complex64 or complex128, of magnitude 1e-40 to 1e40.
@@ -46,9 +24,9 @@ def project(M: Tensor) -> Tensor:
         ValueError: if these are no such matrices by shape or type.
     """
     check_matrices("M", M)
-    return apply_flat(_polar, M, True)
+    return apply_flat(_project, M)
 
 
-_polar, _gradient = define_with_gradient(
-    reference.polar, reference.polar_gradient, fake=make_like, keep_result=True
+_project, _gradient = define_with_gradient(
+    reference.project, reference.project_gradient, fake=make_like, keep_result=True
 )

@@ -1,4 +1,4 @@
-"""Unitary factors of matrices, and their derivative, in plain PyTorch."""
+"""Special unitary factors of matrices, and their derivative, in plain PyTorch."""
 
 import torch
 from torch import Tensor
@@ -6,32 +6,29 @@ from torch import Tensor
 from pipeline_kernels.su3.matrices import conjugate_transpose
 
 
-def polar(M: Tensor, special: bool) -> Tensor:
-    """Return U of `M = U P`, P positive; or that over the principal root of its determinant."""
+def project(M: Tensor) -> Tensor:
+    """Return U of `M = U P`, P positive, over the principal root of its determinant."""
     left, _, right = torch.linalg.svd(M.to(torch.complex128))
     U: Tensor = left @ right
-    if special:
-        angle = torch.linalg.det(U).angle() / U.shape[-1]
-        U = U * torch.polar(torch.ones_like(angle), -angle)[..., None, None]
-    return U.to(M.dtype)
+    angle = torch.linalg.det(U).angle() / U.shape[-1]
+    return (U * torch.polar(torch.ones_like(angle), -angle)[..., None, None]).to(M.dtype)
 
 
-def polar_gradient(M: Tensor, W: Tensor, G: Tensor, special: bool) -> Tensor:
-    """Differentiate `polar` by M, where W is its result and G the derivative by that.
+def project_gradient(M: Tensor, W: Tensor, G: Tensor) -> Tensor:
+    """Differentiate `project` by M, where W is its result and G the derivative by that.
 
     U = phase W, `dU = U X` where `P X + X P = U^dagger dM - h.c.`; the map from the right-hand side
-    to X is its own adjoint. A phase takes the trace out of X.
+    to X is its own adjoint. The phase takes the trace out of X.
 
     Differentiable by all three, any number of times, also where singular values are equal.
     """
     dtype, N = M.dtype, M.shape[-1]
     M, W, G = (x.to(torch.complex128) for x in (M, W, G))
     P, Y = conjugate_transpose(W) @ M, conjugate_transpose(W) @ G
-    U, Y = W, Y - conjugate_transpose(Y)
-    if special:
-        phase = _trace(P) / _trace(P).abs()
-        P, U = P * phase.conj_physical(), U * phase
-        Y = Y - _trace(Y) / N * torch.eye(N, dtype=Y.dtype, device=Y.device)
+    Y = Y - conjugate_transpose(Y)
+    phase = _trace(P) / _trace(P).abs()
+    P, U = P * phase.conj_physical(), W * phase
+    Y = Y - _trace(Y) / N * torch.eye(N, dtype=Y.dtype, device=Y.device)
     return (U @ solve_anticommutator((P + conjugate_transpose(P)) / 2, Y)).to(dtype)
 
 

@@ -92,7 +92,7 @@ def _move_links(
         _, determinant = invert(point[5])
         log_det = tl.log(determinant)
     mat.store(results[0], image, total, BLOCK)
-    mat.store_numbers(results[1], (log_det,), total, BLOCK)
+    mat.store(results[1], (log_det,), total, BLOCK)
 
 
 @triton.jit

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import check_tensor
 from pipeline_kernels.su3.derivatives import define_with_gradient
 from pipeline_kernels.su3.matrices import check_matrices
 from pipeline_kernels.su3.residual import reference
@@ -56,26 +57,11 @@ def _check(U: Tensor, paths: Tensor, weights: Tensor) -> None:
     check_matrices("U", U)
     if U.ndim != 3:
         raise ValueError(f"U: expected (n, N, N), got {tuple(U.shape)}; flatten what comes before")
-    n, n_colours = U.shape[:2]
-    if weights.ndim != 2 or weights.shape[0] != n or weights.shape[1] == 0:
-        raise ValueError(
-            f"weights: expected (n, K) with n = {n} and K > 0, got {tuple(weights.shape)}"
-        )
-    expected = (n, weights.shape[1], n_colours, n_colours)
-    if paths.shape != expected:
-        raise ValueError(
-            f"paths: expected {expected} for U of {tuple(U.shape)} and weights of "
-            f"{tuple(weights.shape)}, got {tuple(paths.shape)}"
-        )
-    if paths.dtype != U.dtype or paths.device != U.device:
-        raise ValueError(
-            f"paths: expected {U.dtype} on {U.device}, as U is, got {paths.dtype} on {paths.device}"
-        )
-    if weights.dtype != torch.float64 or weights.device != U.device:
-        raise ValueError(
-            f"weights: expected float64 on {U.device}, where U is, got {weights.dtype} on "
-            f"{weights.device}"
-        )
+    n, *square = U.shape
+    check_tensor("weights", weights, (n, "K"), (torch.float64,), U.device)
+    if weights.shape[1] == 0:
+        raise ValueError(f"weights: expected ({n}, K) with K > 0, got {tuple(weights.shape)}")
+    check_tensor("paths", paths, (n, weights.shape[1], *square), (U.dtype,), U.device)
 
 
 def _make_step(U: Tensor, paths: Tensor, weights: Tensor, inverse: bool) -> tuple[Tensor, Tensor]:

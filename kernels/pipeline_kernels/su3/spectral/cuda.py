@@ -17,7 +17,6 @@ from pipeline_kernels.su3.matrices_cuda import (
     scale_complex,
     scale_real,
     sin_cos,
-    store_numbers,
     trace,
     trace_product,
 )
@@ -80,7 +79,7 @@ def _map_matrices(
         before, after, _ = _halve_gap(gaps, changes, k)
         ratio = sin_cos(after)[0] / sin_cos(before)[0]
         product *= ratio * ratio
-    store_numbers(results[1], (tl.log(product),), total, BLOCK)
+    mat.store(results[1], (tl.log(product),), total, BLOCK)
 
 
 @triton.jit

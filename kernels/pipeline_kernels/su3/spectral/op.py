@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import check_tensor
 from pipeline_kernels.su3.derivatives import define_with_gradient
 from pipeline_kernels.su3.matrices import check_matrices
 from pipeline_kernels.su3.spectral import reference
@@ -52,17 +53,8 @@ def _check(L: Tensor, parameters: Tensor) -> None:
     check_matrices("L", L)
     if L.ndim != 3:
         raise ValueError(f"L: expected (n, N, N), got {tuple(L.shape)}; flatten what comes before")
-    expected = (L.shape[0], L.shape[1] - 1)
-    if parameters.ndim != 3 or parameters.shape[:2] != expected:
-        raise ValueError(
-            f"parameters: expected {expected} and 3 K + 1 for L of {tuple(L.shape)}, got "
-            f"{tuple(parameters.shape)}"
-        )
-    if parameters.dtype != torch.float64 or parameters.device != L.device:
-        raise ValueError(
-            f"parameters: expected float64 on {L.device}, where L is, got {parameters.dtype} on "
-            f"{parameters.device}"
-        )
+    shape = L.shape[0], L.shape[1] - 1, "3 K + 1"
+    check_tensor("parameters", parameters, shape, (torch.float64,), L.device)
     count_bins(parameters.shape[2])
 
 

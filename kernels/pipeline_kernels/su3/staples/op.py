@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from pipeline_kernels.checks import FLOATING, check_tensor
 from pipeline_kernels.su3.derivatives import define_with_gradient
 from pipeline_kernels.su3.matrices import check_matrices
 from pipeline_kernels.su3.staples import cpu, reference
@@ -74,26 +75,11 @@ def _check(
     if S.ndim != 6:
         raise ValueError(f"S: expected (batch, channels, D, V, N, N), got {tuple(S.shape)}")
     n_staples = S.shape[1] * (2 * S.shape[2] - 1)
-    if coefficients.is_complex() or coefficients.shape[1:] != (n_staples,):
-        raise ValueError(
-            f"coefficients: expected real numbers (n, {n_staples}) for S {tuple(S.shape)}, got "
-            f"{coefficients.dtype} {tuple(coefficients.shape)}"
-        )
-    tables = {"forward": (forward, torch.int64), "backward": (backward, torch.int64)}
+    check_tensor("coefficients", coefficients, ("n", n_staples), FLOATING, S.device)
+    check_tensor("forward", forward, S.shape[2:4], (torch.int64,), S.device)
+    check_tensor("backward", backward, S.shape[2:4], (torch.int64,), S.device)
     if mask is not None:
-        tables["mask"] = (mask, torch.bool)
-    for name, (table, dtype) in tables.items():
-        if table.shape != S.shape[2:4] or table.dtype != dtype:
-            raise ValueError(
-                f"{name}: expected {dtype} {tuple(S.shape[2:4])} for S {tuple(S.shape)}, got "
-                f"{table.dtype} {tuple(table.shape)}"
-            )
-        if table.device != S.device:
-            raise ValueError(f"{name}: expected device {S.device} of S, got {table.device}")
-    if coefficients.device != S.device:
-        raise ValueError(
-            f"coefficients: expected device {S.device} of S, got {coefficients.device}"
-        )
+        check_tensor("mask", mask, S.shape[2:4], (torch.bool,), S.device)
 
 
 def _make_layer(

@@ -21,10 +21,11 @@ def count_product(plan: ProductPlan, channels: int) -> int:
     Harmonics are first multiplied with coefficients, for all channels together; then weights with
     features; then both.
     """
-    places, values = plan.terms
-    matrices = len(np.unique(places[:, [0, 1, 3]], axis=0))
+    tables = [path.compute_coefficients() for path in plan.paths]
+    terms = sum(int(np.count_nonzero(table)) for table in tables)
+    matrices = sum(int(np.count_nonzero(table.any(1))) for table in tables)
     weighted = sum(path.dims[0] for path in plan.paths)
-    return 2 * len(values) + channels * (weighted + 2 * matrices)
+    return 2 * terms + channels * (weighted + 2 * matrices)
 
 
 def count_contraction(polynomial: Polynomial, channels: int) -> int:

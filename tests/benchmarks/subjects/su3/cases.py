@@ -10,7 +10,7 @@ from pipeline_kernels.su3 import (
     draw_haar,
     exponential,
     path_products,
-    polar,
+    project,
     residual_step,
     spectral_map,
     staple_layer,
@@ -119,8 +119,8 @@ def iterate_spectral(x: Inputs) -> Iterator[Case]:
     M = x.draw(x.n, 3, 3)
     flop = x.n * operations.count_polar(count_newton_steps(M))
     yield Case(
-        "polar projection",
-        lambda: [polar(M)],
+        "projection",
+        lambda: [project(M)],
         lambda: [project_by_svd(M)],
         x.n,
         2 * M.nbytes,

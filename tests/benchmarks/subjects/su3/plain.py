@@ -68,6 +68,8 @@ def apply_eig_map(
 
 
 def project_by_svd(M: Tensor) -> Tensor:
-    """Return the unitary factor by singular values."""
-    U, _, Vh = torch.linalg.svd(M)
-    return U @ Vh
+    """Return the unitary factor by singular values, over the root of its determinant."""
+    left, _, right = torch.linalg.svd(M)
+    U = left @ right
+    angle = torch.linalg.det(U).angle() / M.shape[-1]
+    return U * torch.polar(torch.ones_like(angle), -angle)[..., None, None]
