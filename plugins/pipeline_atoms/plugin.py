@@ -254,7 +254,7 @@ def commands() -> dict[str, tuple[str, Callable[..., None]]]:
 
 @hookimpl
 def findings(experiment: ExperimentRun) -> Findings:
-    """Return the numbers, tables and warnings of dynamics and of properties of materials."""
+    """Return numbers, tables, warnings and code on the use of potentials."""
     from pipeline_atoms.figures.findings import make_findings
 
     return make_findings(experiment)
