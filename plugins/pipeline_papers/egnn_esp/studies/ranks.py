@@ -18,8 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline_atoms.domains.construction import build_domain
-from pipeline_atoms.domains.transports import choose_transport
+from pipeline_atoms.domains import build_domain, choose_transport
 from pipeline_atoms.structure import Structure
 from pipeline_core.distributed.local_ranks import call_on_ranks
 from pipeline_core.distributed.ranks import Ranks
