@@ -40,8 +40,8 @@ def list_imports(text: str) -> Iterator[tuple[str, str]]:
     Names that are taken from an imported module, such as `store.create`, are among them.
     """
     modules: dict[str, str] = {}
-    tree = ast.parse(text)
-    for node in ast.walk(tree):
+    nodes = list(ast.walk(ast.parse(text)))
+    for node in nodes:
         if isinstance(node, ast.Import):
             yield from ((alias.name, "") for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -51,7 +51,7 @@ def list_imports(text: str) -> Iterator[tuple[str, str]]:
                     modules[alias.asname or alias.name] = module
                 else:
                     yield node.module, alias.name
-    for node in ast.walk(tree):
+    for node in nodes if modules else ():
         match node:
             case ast.Attribute(value=ast.Name(id=name), attr=attribute) if name in modules:
                 yield modules[name], attribute
