@@ -19,7 +19,7 @@ from pipeline_core.project.run import ExperimentRun, Run
 
 
 def make_findings(experiment: ExperimentRun) -> Findings:
-    """Return what the report has on the use of potentials besides figures."""
+    """Return the numbers, tables, warnings and code on the use of potentials for the report."""
     base = experiment.runs[BASE]
     return Findings(
         numbers=[*committees.collect_numbers(base), *_collect_dynamics(base)],
