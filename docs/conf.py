@@ -25,7 +25,7 @@ nitpicky = False  # napoleon makes references of every word that stands before a
 
 autodoc_member_order = "bysource"
 autodoc_typehints = "signature"
-autodoc_default_options = {"members": True, "show-inheritance": True}
+autodoc_default_options = {"show-inheritance": True}  # "members" would undo the lists of the page
 autodoc_mock_imports: list[str] = []
 napoleon_use_ivar = True
 

@@ -189,7 +189,7 @@ class PipelineSpecs:
 
     @hookspec
     def findings(self, experiment: ExperimentRun) -> Findings | None:
-        """Give the report's contents besides figures: numbers, tables, warnings."""
+        """Give the report's contents besides figures: numbers, tables, warnings, code."""
 
     @hookspec(firstresult=True)
     def calculator(self, run: Run, device: str) -> Any:

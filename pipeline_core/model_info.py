@@ -1,4 +1,4 @@
-"""A plugin's description of its model."""
+"""A plugin's description of its model, which its hook `model` returns as a `ModelInfo`."""
 
 from __future__ import annotations
 

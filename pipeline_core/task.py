@@ -7,7 +7,7 @@ shares add up to exactly the gradient of the whole batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
@@ -63,15 +63,6 @@ class DrawnSamples(Samples, Protocol):
         ...
 
 
-@runtime_checkable
-class StructureSamples(Samples, Protocol):
-    """Samples that can be read without their graph, by a rank that builds only a part of it."""
-
-    def read_structures(self, indices: Sequence[int]) -> Batch:
-        """Return atoms, cells and labels of the samples with these numbers, as `batch` does."""
-        ...
-
-
 class Objective(Protocol):
     """A training loss: sum over terms of weight * sum / count, both taken over all ranks."""
 
@@ -124,6 +115,25 @@ class Quantity:
         return self.own_field or find_field(self.name)
 
 
+@dataclass(frozen=True)
+class StartError:
+    """Error of a quantity with the weights that a training starts from, over a split.
+
+    Attributes:
+        count: Number of labels.
+        mean: Mean of prediction minus label, in the engine's unit (per atom if the quantity is).
+        scatter: Standard deviation of the difference.
+        mae: Mean of its absolute value.
+        label_mean_absolute: Mean absolute value of the labels.
+    """
+
+    count: int
+    mean: float
+    scatter: float
+    mae: float
+    label_mean_absolute: float
+
+
 @dataclass(frozen=True, kw_only=True)
 class Task:
     """A model ready to be trained or evaluated.
@@ -139,6 +149,8 @@ class Task:
         metadata: Data of `model.pt` besides weights to rebuild the module, JSON-able.
         probe: Makes a small input to check a stored model with; None for the smallest samples of
             the data, which one process must be able to predict.
+        explain_start: Function from the errors of a start from a trained model, by quantity, to
+            warnings, each with its cure.
         receptive_field: Distance, in edges of the graph, within which atoms influence the energy or
             the features of an atom: the number of message-passing layers. It allows domain
             decomposition of single structures (`partition.parts: graph`), in which each rank works
@@ -155,6 +167,7 @@ class Task:
     quantities: tuple[Quantity, ...] = ()
     metadata: Mapping[str, Any] | None = None
     probe: Callable[[], Batch] | None = None
+    explain_start: Callable[[Mapping[str, StartError]], Iterable[str]] = lambda errors: ()
     receptive_field: int | None = None
     bytes_per_atom: float = 1600.0
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from copy import copy
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import EntryPoint
 from itertools import count
 from pathlib import Path
@@ -29,6 +30,7 @@ from torch import Tensor, nn
 from fake_packages import ATOMS
 from forked_ranks import run_on_ranks
 from pipeline_atoms.potential.potential import Potential
+from pipeline_atoms.potential.start_errors import explain_start
 from pipeline_core import hookimpl
 from pipeline_core.batch import Batch, collate
 from pipeline_core.config.sections import PartitionOptions, Section, TrainOptions
@@ -212,6 +214,7 @@ def build_toy_task(options: ToyOptions, train: TrainOptions) -> Task:
             if options.cost == "rows"
             else np.ones(len(sizes["atom"]))
         ),
+        explain_start=partial(explain_start, train),
         quantities=quantities,
         metadata={"options": options.model_dump(mode="json"), "elements": ["H"]},
     )

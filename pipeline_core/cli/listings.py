@@ -17,8 +17,6 @@ from pipeline_core.registry import Plugin
 from pipeline_core.stages.builtin import load_registry
 from pipeline_core.status.output import align
 
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON list.")]
-
 Check = Annotated[
     str | None,
     typer.Option(
@@ -40,7 +38,7 @@ Example = Annotated[
 def list_plugins(
     check: Check = None,
     experiment: Example = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
     workflows: options.Workflows = options.WORKFLOWS,
 ) -> None:
     """List the installed plugins, the broken ones with their error; or check one of them."""
@@ -106,7 +104,7 @@ def _describe_plugin(plugin: Plugin) -> dict[str, Any]:
 
 
 def list_experiments(
-    as_json: Json = False, workflows: options.Workflows = options.WORKFLOWS
+    as_json: options.Json = False, workflows: options.Workflows = options.WORKFLOWS
 ) -> None:
     """List the experiments of this folder; a star marks those that plain `snakemake` computes."""
     options.require_folder(workflows)

@@ -18,7 +18,6 @@ from pipeline_core.status.output import align
 Name = Annotated[str, typer.Argument(help="An experiment as plugin/name.")]
 Ranks = Annotated[int, typer.Option(min=1, help="Largest number of ranks; smaller ones as well.")]
 Nodes = Annotated[int, typer.Option(min=1, help="Machines like this one.")]
-AsJson = Annotated[bool, typer.Option("--json", help="All numbers as JSON.")]
 
 
 def plan(
@@ -27,7 +26,7 @@ def plan(
     nodes: Nodes = 1,
     variant: options.Variant = options.BASE,
     device: options.Device = "auto",
-    as_json: AsJson = False,
+    as_json: options.Json = False,
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:

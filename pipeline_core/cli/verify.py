@@ -17,12 +17,11 @@ if TYPE_CHECKING:
 Names = Annotated[
     list[str] | None, typer.Argument(help="Experiments as plugin/name; all with results if none.")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def verify(
     experiments: Names = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:

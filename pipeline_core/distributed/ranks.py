@@ -1,4 +1,8 @@
-"""Collective operations of the ranks of a stage, and the device of each rank."""
+"""Collective operations of the ranks of a stage, and the device of each rank.
+
+A hook that works on several ranks does so within `with connect_ranks(run.device, run.state) as
+ranks:`, on one process, too; all ranks call the same operations in one order, and rank 0 writes.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
 """World size and rank of this process, from its environment, without torch or MPI.
 
 An environment names its launcher: torchrun (and Kubernetes operators) set RANK and WORLD_SIZE; srun
-sets SLURM_PROCID and SLURM_STEP_NUM_TASKS; mpiexec sets PMI_* (MPICH, Intel) or OMPI_COMM_WORLD_*
-(Open MPI). An sbatch script outside srun also has SLURM_PROCID and SLURM_NTASKS, but no step.
+sets SLURM_PROCID and SLURM_STEP_NUM_TASKS; mpiexec sets PMI_RANK (MPICH, Intel) or
+OMPI_COMM_WORLD_RANK (Open MPI). An sbatch script outside srun also has SLURM_PROCID and
+SLURM_NTASKS, but no step.
 """
 
 from __future__ import annotations

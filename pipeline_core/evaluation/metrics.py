@@ -23,10 +23,10 @@ class Errors:
     Attributes:
         count: Numbers with a label.
         missing: Numbers without.
-        absolute: Sum of |error|.
+        absolute: Sum of absolute errors.
         square: Sum of error².
-        largest: Largest |error|.
-        label_absolute: Sum of |label|.
+        largest: Largest absolute error.
+        label_absolute: Sum of absolute labels.
         label_mean: Mean of the labels.
         label_spread: Sum of (label - mean)².
     """

@@ -1,4 +1,4 @@
-"""Modules with trained weights."""
+"""Modules with trained weights, for the hooks `evaluate`, `infer` and `profile`."""
 
 from __future__ import annotations
 

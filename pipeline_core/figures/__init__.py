@@ -27,8 +27,9 @@ class Figure:
         name: Name of its files, lower case with underscores.
         title: One line for the report.
         caption: Explanation for a reader of the report.
-        category: Heading in the report: "Overview", "Data", "Training", "Accuracy", "Dynamics",
-            "Properties", "Balance", or one of the plugin's own.
+        category: Heading in the report: "Data", "Training", "Accuracy", "Dynamics", "Properties",
+            "Balance", or one of the plugin's own. A figure of "Overview" is only the small picture
+            of its experiment in the list of experiments.
         draw: Function (experiment) -> (matplotlib figure, table), or None if the experiment has
             nothing to show, for example no molecular dynamics.
         plugin: Name of the model whose variants it draws; None for all variants. The engine sets

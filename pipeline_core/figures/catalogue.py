@@ -17,8 +17,7 @@ ENGINE_FIGURES: Final = [
     Figure(
         name="dataset",
         title="Dataset",
-        caption="Samples of each group by split; where there are forces, the size of those in the "
-        "splits that were predicted; where numbers of atoms differ, the samples of each.",
+        caption="Samples of each group by split.",
         category="Data",
         draw=dataset.draw,
     ),

@@ -1,4 +1,4 @@
-"""Contributions of plugins to the report besides figures: numbers, tables and warnings."""
+"""Contributions of plugins to the report besides figures: numbers, tables, warnings and code."""
 
 from __future__ import annotations
 
@@ -44,6 +44,14 @@ class Table(Part):
     """Number of the row that stands out; null for none."""
 
 
+class Snippet(Part):
+    """Lines to copy."""
+
+    title: str
+    code: str
+    note: str = ""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Findings:
     """Content of the report on an experiment besides figures.
@@ -52,8 +60,10 @@ class Findings:
         numbers: Key numbers of the base variant.
         tables: Results of all variants.
         warnings: Sentences on faults, or possible faults.
+        snippets: Lines to copy, such as those that load a model.
     """
 
     numbers: Sequence[Number] = ()
     tables: Sequence[Table] = ()
     warnings: Sequence[str] = ()
+    snippets: Sequence[Snippet] = ()

@@ -92,21 +92,3 @@ def _read_comparison(
     )
     present = ~np.isnan(label)
     return Comparison(shown, split, label[present], predicted[present], errors)
-
-
-def read_forces(run: Run) -> dict[str, tuple[Floats, Floats]]:
-    """Return labelled and predicted forces of each predicted split, (n_atoms, 3) in eV/Å."""
-    if not store.has_schema(run.predictions, "predictions"):
-        return {}
-    with SampleFile(run.predictions, "predictions") as file:
-        if "forces_label" not in file.fields:
-            return {}
-        codes = np.repeat(file.read_column("split"), file.count_rows("atom"))
-        label, predicted = file.read_column("forces_label"), file.read_column("forces_predicted")
-    present = ~np.isnan(label).any(axis=1)
-    forces = {}
-    for code, split in enumerate(SPLITS):
-        rows = present & (codes == code)
-        if rows.any():
-            forces[split] = label[rows].astype(np.float64), predicted[rows].astype(np.float64)
-    return forces

@@ -22,11 +22,11 @@ from pipeline_core.artifacts.seals import identify
 from pipeline_core.config.experiments import BASE, ExperimentFile
 from pipeline_core.config.sections import PUBLISHED, FiguresOptions, TrainOptions
 from pipeline_core.model_info import MAKERS, ModelInfo
-from pipeline_core.project.dataset_run import DatasetRun
+from pipeline_core.project.dataset_run import DatasetRun, Dependencies
 from pipeline_core.registry import Registry
 
-# Plugins import all three records from here.
-__all__ = ["READS", "DatasetRun", "ExperimentRun", "Run", "name_datasets"]
+# Plugins import all records from here.
+__all__ = ["READS", "DatasetRun", "Dependencies", "ExperimentRun", "Run", "name_datasets"]
 
 Options = TypeVar("Options", bound=BaseModel)
 Content = TypeVar("Content")

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 from pydantic import ValidationError
 
 from pipeline_core.artifacts import store
-from pipeline_core.figures.findings import Number, Part, Table
+from pipeline_core.figures.findings import Number, Part, Snippet, Table
 
 NAME: Final = "summary.json"
 
@@ -27,14 +27,6 @@ class Illustration(Part):
     height: int
     files: list[str] = []
     """Names of the files that lie beside `summary.json`: other formats, and the numbers as CSV."""
-
-
-class Snippet(Part):
-    """Lines to copy."""
-
-    title: str
-    code: str
-    note: str = ""
 
 
 class Chapter(Part):

@@ -12,17 +12,15 @@ from PIL import Image
 
 from pipeline_core.config.experiments import BASE
 from pipeline_core.figures import Figure, provenance
-from pipeline_core.figures.findings import Findings, Table
+from pipeline_core.figures.findings import Findings, Snippet, Table
 from pipeline_core.project.run import ExperimentRun
 from pipeline_core.report import artifacts, card, numbers, paper, settings, story, variants
-from pipeline_core.report.chapter import Chapter, Illustration, Snippet
+from pipeline_core.report.chapter import Chapter, Illustration
 
-_SHOWN_OTHERWISE: Final = ("parity_forces",)
-"""Figures with a content that the page shows in another figure."""
-_FIRST: Final = ("parity_forces", "parity")
-"""Figures for the overview, by preference."""
-_CATEGORIES: Final = ("Accuracy", "Training", "Data")
-"""Categories whose first figure the overview shows instead."""
+_OVERVIEW: Final = "Overview"
+"""Category of figures that only the overview shows, small."""
+_CATEGORIES: Final = (_OVERVIEW, "Accuracy", "Training", "Data")
+"""Categories whose first figure the overview shows, by preference."""
 _THUMBNAIL: Final = 480
 """Most pixels of the longer side of a small picture."""
 
@@ -52,7 +50,6 @@ def make_chapter(
     ]
     name = experiment.experiment
     commands = f"snakemake --config experiments={name}\npipeline-core figures --experiment {name}"
-    snippets = [artifacts.write_snippet(experiment), Snippet(title="Make it again", code=commands)]
     return Chapter(
         experiment=name,
         lead=_make_lead(experiment),
@@ -64,9 +61,9 @@ def make_chapter(
         numbers=numbers.collect_numbers(experiment, findings),
         warnings=story.list_warnings(experiment, findings),
         results=[*([compared] if compared else []), *findings.tables],
-        illustrations=[one for one in illustrations if one.name not in _SHOWN_OTHERWISE],
+        illustrations=[one for one in illustrations if one.category != _OVERVIEW],
         tables=[table for table in tables if table is not None],
-        snippets=[snippet for snippet in snippets if snippet is not None],
+        snippets=[*findings.snippets, Snippet(title="Make it again", code=commands)],
         limits=story.list_limits(experiment),
         provenance=Table(title="Provenance", rows=facts) if facts else None,
     )
@@ -80,6 +77,7 @@ def collect_findings(experiment: ExperimentRun) -> Findings:
         numbers=list(chain.from_iterable(one.numbers for one in found)),
         tables=list(chain.from_iterable(one.tables for one in found)),
         warnings=list(chain.from_iterable(one.warnings for one in found)),
+        snippets=list(chain.from_iterable(one.snippets for one in found)),
     )
 
 
@@ -95,9 +93,8 @@ def _make_lead(experiment: ExperimentRun) -> str:
 
 def _choose_first(illustrations: Sequence[Illustration]) -> Illustration | None:
     """Return the most telling figure of an experiment."""
-    by_name = {one.name: one for one in illustrations}
     by_category = {one.category: one for one in reversed(illustrations)}
-    wanted = [by_name.get(name) for name in _FIRST] + [by_category.get(c) for c in _CATEGORIES]
+    wanted = [by_category.get(category) for category in _CATEGORIES]
     return next((one for one in [*wanted, *illustrations] if one is not None), None)
 
 

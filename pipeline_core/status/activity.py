@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -23,7 +23,7 @@ from pipeline_core.status.files import (
     read_position,
     read_tail,
 )
-from pipeline_core.status.pace import Position
+from pipeline_core.status.pace import Position, TrainingStatus
 from pipeline_core.system.locks import Holder, locate_lock, read_holder
 
 State = Literal["done", "running", "failed", "waiting"]
@@ -34,19 +34,12 @@ _USUAL: Final = 5.0
 """Factor on the usual time of a step or a validation up to which silence is not reported."""
 
 
-@dataclass(frozen=True)
-class Training:
-    """Progress of a training.
+@dataclass(frozen=True, kw_only=True)
+class Training(TrainingStatus):
+    """Progress of a training, as it is shown.
 
     Attributes:
         word: Unit of progress: "epoch", or the plugin's own word.
-        epoch: Number of finished epochs.
-        epochs: Number of all epochs; None if unknown.
-        step: Number of finished steps of the epoch under way.
-        steps: Steps of an epoch; 0 if unknown.
-        loss: Training loss; None if there is none yet.
-        val_loss: Loss of the last validation.
-        samples_per_s: Samples per second, over all ranks.
         elapsed_s: Time so far over all starts, s.
         left_s: Estimated time left, s; None while unknown.
         until: Expected end, in ISO 8601, if its time is limited.
@@ -54,17 +47,10 @@ class Training:
     """
 
     word: str
-    epoch: int
-    epochs: int | None
-    step: int
-    steps: int
-    loss: float | None
-    val_loss: float | None
-    samples_per_s: float | None
     elapsed_s: float | None
-    left_s: float | None
-    until: str | None
-    quiet_s: float | None
+    left_s: float | None = None
+    until: str | None = None
+    quiet_s: float | None = None
 
 
 @dataclass(frozen=True)
@@ -183,14 +169,8 @@ def locate_training(position: Position, now: float) -> Training:
     age, left = max(0.0, now - position.updated), position.estimate_left()
     usual = _USUAL * max(position.step_seconds or 0.0, position.rest_seconds or 0.0)
     return Training(
+        **{field.name: getattr(position, field.name) for field in fields(TrainingStatus)},
         word="epoch",
-        epoch=position.epoch,
-        epochs=position.epochs,
-        step=position.step,
-        steps=position.steps,
-        loss=position.loss,
-        val_loss=position.val_loss,
-        samples_per_s=position.samples_per_s,
         elapsed_s=position.elapsed + age,
         left_s=None if left is None else max(0.0, left - age),
         until=None if position.until is None else _format_time(position.until),
@@ -205,15 +185,10 @@ def _describe_record(run: Run, record: dict[str, Any]) -> Training:
         word=record.get("step", "epoch"),
         epoch=record["epoch"],
         epochs=None if named else run.planned_epochs,
-        step=0,
-        steps=0,
         loss=(record.get("train") or {}).get("loss"),
         val_loss=(record.get("val") or {}).get("loss"),
         samples_per_s=record.get("samples_per_s"),
         elapsed_s=record.get("elapsed"),
-        left_s=None,
-        until=None,
-        quiet_s=None,
     )
 
 

@@ -35,9 +35,9 @@ _MEMORY: Final = 0.25
 """The same as a fraction of the time of the process so far, if that is longer."""
 
 
-@dataclass(frozen=True)
-class Position:
-    """Position and speed of a training.
+@dataclass(frozen=True, kw_only=True)
+class TrainingStatus:
+    """Part of a training that is done, its losses and its speed.
 
     Attributes:
         epoch: Finished epochs.
@@ -45,27 +45,36 @@ class Position:
             before.
         step: Finished steps of the epoch under way.
         steps: Steps of an epoch; 0 where the training does not count them.
-        elapsed: Time of the training so far, over all its starts, s.
-        step_seconds: Recent mean time of a step, s; None if none has been measured yet.
-        rest_seconds: Recent mean time of an epoch besides its steps, s, an estimate until an epoch
-            has ended; None if there is none.
-        samples_per_s: Recent samples per second of all ranks, while steps are taken.
         loss: Training loss of the last step or epoch that was reported.
         val_loss: Loss of the last validation.
-        updated: Time of this position, in seconds since 1970.
-        budget: Longest time of the training, s; None for no limit.
+        samples_per_s: Recent samples per second of all ranks, while steps are taken.
     """
 
     epoch: int
     epochs: int | None
-    step: int
-    steps: int
+    step: int = 0
+    steps: int = 0
+    loss: float | None = None
+    val_loss: float | None = None
+    samples_per_s: float | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Position(TrainingStatus):
+    """Position and speed of a training, as the process that trains measures them.
+
+    Attributes:
+        elapsed: Time of the training so far, over all its starts, s.
+        step_seconds: Recent mean time of a step, s; None if none has been measured yet.
+        rest_seconds: Recent mean time of an epoch besides its steps, s, an estimate until an epoch
+            has ended; None if there is none.
+        updated: Time of this position, in seconds since 1970.
+        budget: Longest time of the training, s; None for no limit.
+    """
+
     elapsed: float
     step_seconds: float | None
     rest_seconds: float | None
-    samples_per_s: float | None
-    loss: float | None
-    val_loss: float | None
     updated: float
     budget: float | None = None
 

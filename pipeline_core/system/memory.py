@@ -65,7 +65,7 @@ def keep_freed_memory() -> bool:
     their memory to the system at once, and each page is filled with zeros when it is next touched:
     up to 40 % of the time of a step of thousands of atoms. Kept memory is fragmented, so that such
     steps take a third to a half more memory. A user's own settings of glibc's allocator, in
-    variables that begin with MALLOC_, take precedence.
+    variables that begin with `MALLOC_`, take precedence.
 
     Returns:
         True if it does; C libraries other than glibc are left as they are.

@@ -35,6 +35,7 @@ pytest.register_assert_rewrite(
 )
 
 from pipeline_core.testing.plugins import PluginConformance  # noqa: E402 - rewritten from here on
+from pipeline_core.testing.projects import OnProject  # noqa: E402
 from pipeline_core.testing.runs import RunConformance  # noqa: E402
 
-__all__ = ["PluginConformance", "RunConformance"]
+__all__ = ["OnProject", "PluginConformance", "RunConformance"]

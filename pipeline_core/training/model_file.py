@@ -4,18 +4,20 @@ During a training, `state/best.pt` is such a file for its best epoch so far (`tr
 file is a torch archive without pickled code, with checksum and provenance (`artifacts.seals`).
 Its keys:
 
-| key                     | content                                                               |
-|-------------------------|-----------------------------------------------------------------------|
-| `format`                | version of the engine's part                                          |
-| `plugin`                | name of the model                                                     |
-| `plugin_version`        | version of `metadata` and of the names in `weights`                   |
-| `metadata`              | `Task.metadata`                                                       |
-| `weights`               | state of the module after its best epoch; its EMA with `ema_decay`    |
-| `dtype`                 | type of the parameters, such as "float32"                             |
-| `elements`              | `metadata["elements"]`, chemical symbols it was trained on; or empty  |
-| `experiment`, `variant` | the run                                                               |
-| `probe`                 | `batch` of a few samples, with their `split` and `numbers`, or of     |
-|                         | `Task.probe`; `outputs`, computed on the CPU                          |
+=======================  ====================================================================
+key                      content
+=======================  ====================================================================
+`format`                 version of the engine's part
+`plugin`                 name of the model
+`plugin_version`         version of `metadata` and of the names in `weights`
+`metadata`               `Task.metadata`
+`weights`                state of the module after its best epoch; its EMA with `ema_decay`
+`dtype`                  type of the parameters, such as "float32"
+`elements`               `metadata["elements"]`, chemical symbols it was trained on; or empty
+`experiment`, `variant`  the run
+`probe`                  `batch` of a few samples, with their `split` and `numbers`, or of
+                         `Task.probe`; `outputs`, computed on the CPU
+=======================  ====================================================================
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The training loss of models whose outputs have labels."""
+"""The training loss of models whose outputs have labels; others implement `task.Objective`."""
 
 from __future__ import annotations
 

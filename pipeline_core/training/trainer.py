@@ -38,7 +38,7 @@ from pipeline_core.training.loader import load_pieces, load_steps
 from pipeline_core.training.out_of_memory import SMALLER, report_out_of_memory
 from pipeline_core.training.profile import EpochTimes, StepClock
 from pipeline_core.training.session import Session
-from pipeline_core.training.start import HasReferences, start_metadata
+from pipeline_core.training.start import start_metadata
 from pipeline_core.training.start_errors import StartErrors
 from pipeline_core.training.validation import validate
 from pipeline_kernels.packing import Plan
@@ -133,8 +133,7 @@ class Trainer:
             words = ["its losses on the validation split are not finite: check these samples"]
         else:
             self._session.note_start(make_start_record(validation))
-            has_references = isinstance(self._task.module, HasReferences)
-            words = list(errors.list_warnings(self._options, has_references=has_references))
+            words = [*self._task.explain_start(errors.reduce())]
         for word in words if self._ranks.is_rank_zero else ():
             logger.warning("%s: %s", start, word)
 

@@ -18,8 +18,7 @@ from pipeline_core.config.experiments import BASE, ExperimentFile, Variant
 from pipeline_core.figures import Figure
 from pipeline_core.hookspecs import Example, Summary
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.project.dataset_run import DatasetRun, Dependencies
-from pipeline_core.project.run import ExperimentRun, Run
+from pipeline_core.project.run import DatasetRun, Dependencies, ExperimentRun, Run
 
 if TYPE_CHECKING:
     from ase.calculators.calculator import Calculator
@@ -198,7 +197,7 @@ def divider(run: Run, task: Task, ranks: Ranks) -> SampleDivider | None:
     """Return the divider of structures over ranks: domain decomposition by atoms."""
     if not _does("graph", run):
         return None
-    from pipeline_atoms.domains.division import DividedSplits
+    from pipeline_atoms.domains import DividedSplits
 
     return DividedSplits(run, task, ranks)
 
@@ -254,7 +253,7 @@ def commands() -> dict[str, tuple[str, Callable[..., None]]]:
 
 @hookimpl
 def findings(experiment: ExperimentRun) -> Findings:
-    """Return the numbers, tables and warnings of dynamics and of properties of materials."""
+    """Return numbers, tables, warnings and code on the use of potentials."""
     from pipeline_atoms.figures.findings import make_findings
 
     return make_findings(experiment)

@@ -17,10 +17,10 @@ from ase import Atoms
 from ase.build import bulk, fcc111, molecule
 
 from pipeline_atoms.config.graph import GraphOptions
+from pipeline_atoms.domains.transports import choose_transport
 from pipeline_chgnet.model.network import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from pipeline_core.distributed.ranks import connect_ranks
-from pipeline_core.distributed.transports import choose_transport
 from pipeline_mace.model.network import MACE, Facts
 from pipeline_mace.options import MACEOptions
 from plugins.parts import (

@@ -37,8 +37,7 @@ from pipeline_atoms.config.learning import LearnOptions
 from pipeline_core.config.datasets import Split
 from pipeline_core.config.experiments import ExperimentFile, Variant, name_member
 from pipeline_core.project.consistency import list_labels
-from pipeline_core.project.dataset_run import DatasetRun
-from pipeline_core.project.run import Run
+from pipeline_core.project.run import DatasetRun, Run
 
 _PART: Final = "labelled"
 """The part of a dataset that holds the labels of all rounds."""

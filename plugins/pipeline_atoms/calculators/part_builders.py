@@ -15,11 +15,11 @@ from pipeline_atoms.domain import Domain
 from pipeline_atoms.domains.construction import add_bonds, build_domain, select_edges
 from pipeline_atoms.domains.owners import choose_owners
 from pipeline_atoms.domains.regions import build_region, collate_region
+from pipeline_atoms.domains.transports import choose_transport
 from pipeline_atoms.structure import Structure
 from pipeline_core.batch import Batch, move_to_device
 from pipeline_core.config.sections import PartitionMethod
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.distributed.transports import choose_transport
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from pipeline_core.cli import options
-from pipeline_core.cli.plan import AsJson, Name, Ranks, format_seconds, list_ranks, load_run
+from pipeline_core.cli.plan import Name, Ranks, format_seconds, list_ranks, load_run
 from pipeline_core.status.output import align
 
 Atoms = Annotated[int, typer.Option(min=1, help="Atoms of the structure.")]
@@ -21,7 +21,7 @@ def plan_structure(
     ranks: Ranks = 1024,
     variant: options.Variant = options.BASE,
     device: options.Device = "auto",
-    as_json: AsJson = False,
+    as_json: options.Json = False,
     workflows: options.Workflows = options.WORKFLOWS,
     results: options.Results = options.RESULTS,
 ) -> None:

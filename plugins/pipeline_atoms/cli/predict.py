@@ -50,7 +50,6 @@ Head = Annotated[
     str | None,
     typer.Option(help="Head to predict with, such as a level of theory, if there are several."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
 def predict(
@@ -61,7 +60,7 @@ def predict(
     key: Keys = None,
     head: Head = None,
     device: options.Device = "auto",
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Predict energy, forces, stress and magnetic moments of structures, and write them to a file.
 

@@ -8,12 +8,12 @@ from dataclasses import asdict
 import typer
 
 from pipeline_atoms.readers import Reader, Units
-from pipeline_core.cli.listings import Json
+from pipeline_core.cli import options
 from pipeline_core.stages.builtin import load_registry
 from pipeline_core.status.output import align
 
 
-def list_readers(as_json: Json = False) -> None:
+def list_readers(as_json: options.Json = False) -> None:
     """List the raw formats that datasets can be read from."""
     registry = load_registry()
     readers: list[Reader] = sorted(registry.collect("readers"), key=lambda reader: reader.name)

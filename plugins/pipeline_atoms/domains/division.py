@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -14,19 +15,28 @@ from pipeline_atoms.domain import Domain
 from pipeline_atoms.domains.construction import DomainSamples, build_domain
 from pipeline_atoms.domains.owners import choose_owners
 from pipeline_atoms.domains.regions import build_region, collate_region
+from pipeline_atoms.domains.transports import choose_transport
 from pipeline_atoms.potential.potential import Potential
 from pipeline_atoms.structure import INPUTS, Structure
 from pipeline_core.batch import Batch
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.distributed.transports import choose_transport
 from pipeline_core.fields import FIELDS, Kind
 from pipeline_core.project.run import Run
-from pipeline_core.task import Samples, StructureSamples, Task
+from pipeline_core.task import Samples, Task
 from pipeline_core.training.micro_batches import DomainMicroBatch, LoadPart, require_divisible
 from pipeline_kernels.halo import Transport
 
 Ints = NDArray[np.int64]
+
+
+@runtime_checkable
+class StructureSamples(Samples, Protocol):
+    """Samples that can be read without their graph, by a rank that builds only a part of it."""
+
+    def read_structures(self, indices: Sequence[int]) -> Batch:
+        """Return atoms, cells and labels of the samples with these numbers, as `batch` does."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,6 +8,7 @@ from typing import Final
 from pipeline_atoms.figures import (
     barriers,
     committees,
+    dataset,
     diffusion,
     dynamics,
     errors,
@@ -20,10 +21,18 @@ from pipeline_core.figures import Figure, parity
 
 FIGURES: Final = [
     Figure(
+        name="dataset",
+        title="Dataset",
+        caption="Samples of each group by split; where there are forces, the size of those in the "
+        "splits that were predicted; where numbers of atoms differ, the samples of each.",
+        category="Data",
+        draw=dataset.draw,
+    ),
+    Figure(
         name="parity_forces",
         title="Predicted against labelled forces",
         caption="Components of the forces on the atoms of the held-out split.",
-        category="Accuracy",
+        category="Overview",
         draw=partial(parity.draw_quantity, name="forces"),
     ),
     Figure(

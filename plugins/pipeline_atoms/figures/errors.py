@@ -10,8 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from pipeline_core.fields import SYMBOLS
-from pipeline_core.figures import Drawn, predictions, results, style
+from pipeline_core.artifacts import store
+from pipeline_core.artifacts.samples import SampleFile
+from pipeline_core.fields import SPLITS, SYMBOLS
+from pipeline_core.figures import Drawn, results, style
 from pipeline_core.figures.errors import Errorbook, draw_bars, make_table, read_all_metrics
 from pipeline_core.figures.quantities import add_unit, find_quantity
 from pipeline_core.figures.results import Errors, Metrics
@@ -101,9 +103,27 @@ def draw_by_size(experiment: ExperimentRun) -> Drawn:
 
 def _average_held_out(run: Run) -> Floats | None:
     report = results.read_metrics(run)
-    pair = predictions.read_forces(run).get(report.held_out or "") if report else None
+    pair = read_forces(run).get(report.held_out or "") if report else None
     enough = pair is not None and len(pair[0]) >= 2 * _FEWEST
     return average_errors(*pair) if pair is not None and enough else None
+
+
+def read_forces(run: Run) -> dict[str, tuple[Floats, Floats]]:
+    """Return labelled and predicted forces of each predicted split, (n_atoms, 3) in eV/Å."""
+    if not store.has_schema(run.predictions, "predictions"):
+        return {}
+    with SampleFile(run.predictions, "predictions") as file:
+        if "forces_label" not in file.fields:
+            return {}
+        codes = np.repeat(file.read_column("split"), file.count_rows("atom"))
+        label, predicted = file.read_column("forces_label"), file.read_column("forces_predicted")
+    present = ~np.isnan(label).any(axis=1)
+    forces = {}
+    for code, split in enumerate(SPLITS):
+        rows = present & (codes == code)
+        if rows.any():
+            forces[split] = label[rows].astype(np.float64), predicted[rows].astype(np.float64)
+    return forces
 
 
 def average_errors(label: Floats, predicted: Floats) -> Floats:

@@ -1,10 +1,17 @@
-"""Numbers, tables and warnings of dynamics and of properties of materials."""
+"""Numbers, tables, warnings and code on the use of potentials."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipeline_atoms.figures import committees, diffusion, dynamics, properties, uncertainty
+from pipeline_atoms.figures import (
+    committees,
+    diffusion,
+    dynamics,
+    properties,
+    snippets,
+    uncertainty,
+)
 from pipeline_core.config.experiments import BASE
 from pipeline_core.figures.findings import Findings, Number
 from pipeline_core.figures.formats import format_number
@@ -12,7 +19,7 @@ from pipeline_core.project.run import ExperimentRun, Run
 
 
 def make_findings(experiment: ExperimentRun) -> Findings:
-    """Return the numbers, tables and warnings on the use of potentials for the report."""
+    """Return the numbers, tables, warnings and code on the use of potentials for the report."""
     base = experiment.runs[BASE]
     return Findings(
         numbers=[*committees.collect_numbers(base), *_collect_dynamics(base)],
@@ -21,6 +28,7 @@ def make_findings(experiment: ExperimentRun) -> Findings:
             *properties.tabulate_properties(experiment),
         ],
         warnings=[*uncertainty.list_warnings(experiment), *properties.list_warnings(experiment)],
+        snippets=list(snippets.write_snippets(experiment)),
     )
 
 

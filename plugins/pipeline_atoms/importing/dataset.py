@@ -30,7 +30,7 @@ from pipeline_core.artifacts.store import write_json
 from pipeline_core.config.raw_files import hash_raw_files
 from pipeline_core.data.duplicates import Duplicates, unite_splits
 from pipeline_core.fields import FIELDS, SPLITS
-from pipeline_core.project.dataset_run import DatasetRun
+from pipeline_core.project.run import DatasetRun
 
 _LARGE: Final = 16_000_000
 """Bytes of raw files from which on worker processes, and the import cache, pay off."""

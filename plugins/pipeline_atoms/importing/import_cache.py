@@ -28,7 +28,7 @@ from pipeline_atoms.importing.sources import RawSource
 from pipeline_core.artifacts import store
 from pipeline_core.artifacts.provenance import read_versions
 from pipeline_core.artifacts.samples import SampleFile
-from pipeline_core.project.dataset_run import DatasetRun
+from pipeline_core.project.run import DatasetRun
 from pipeline_core.registry import find_source_files
 
 logger = logging.getLogger(__name__)

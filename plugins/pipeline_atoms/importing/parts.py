@@ -22,7 +22,7 @@ from pipeline_atoms.workers import Workers
 from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.data.duplicates import Duplicates
 from pipeline_core.fields import SPLITS
-from pipeline_core.project.dataset_run import DatasetRun
+from pipeline_core.project.run import DatasetRun
 
 
 def require_sensible(run: DatasetRun) -> None:

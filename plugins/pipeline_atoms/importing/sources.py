@@ -12,7 +12,7 @@ from pipeline_atoms.config.datasets import Dataset, Source
 from pipeline_atoms.readers import Reader, Units
 from pipeline_atoms.readers.catalogue import READERS, guess_reader
 from pipeline_core.config.raw_files import drop_links, match_names
-from pipeline_core.project.dataset_run import DatasetRun
+from pipeline_core.project.run import DatasetRun
 from pipeline_core.registry import identify_plugin
 from pipeline_core.suggestions import suggest
 from pipeline_core.units import DIMENSION, find_factor, find_stress_factor

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.graphs import build_graph, list_graph_fields
 from pipeline_atoms.potential.potential import Potential
+from pipeline_atoms.potential.start_errors import explain_start
 from pipeline_atoms.structure import INPUTS, Structure
 from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.batch import Batch, collate
@@ -156,6 +158,7 @@ def build_potential_task(run: Run, module: Potential, **facts: Any) -> Task:
         samples=lambda split: GraphSamples(run, split, labels, dtype, module.head_names),
         cost=count_rows,
         quantities=quantities,
+        explain_start=partial(explain_start, options),
         receptive_field=module.receptive_field,
         metadata={
             "options": run.options.model_dump(mode="json"),

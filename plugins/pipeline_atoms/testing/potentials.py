@@ -22,7 +22,7 @@ from pipeline_atoms.testing.example_data import make_alloys
 from pipeline_core.batch import Batch
 from pipeline_core.project.run import Run
 from pipeline_core.task import Outputs, build_task
-from pipeline_core.testing.projects import OnProject
+from pipeline_core.testing import OnProject
 
 Predict = Callable[..., Outputs]
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.domain import Domain
-from pipeline_atoms.domains.regions import build_region
+from pipeline_atoms.domains import build_region
 from pipeline_atoms.graphs import build_neighbour_graph, find_reverse_edges
 from pipeline_atoms.potential.task import open_split
 from pipeline_atoms.structure import INPUTS, Structure

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_atoms.config.graph import GraphOptions
-from pipeline_atoms.domains.division import DividedSplits
+from pipeline_atoms.domains import DividedSplits
 from pipeline_core.artifacts import store
 from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.config.sections import PartitionOptions, TrainOptions

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline_atoms.domains.division import DividedSplits
+from pipeline_atoms.domains import DividedSplits
 from pipeline_core.batch import collate
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_egnn_esp.data.baselines import TwoCentre

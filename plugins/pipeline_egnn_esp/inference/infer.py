@@ -14,12 +14,10 @@ import h5py
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_atoms.domains.construction import build_domain
-from pipeline_atoms.domains.owners import choose_owners
+from pipeline_atoms.domains import build_domain, choose_owners, choose_transport
 from pipeline_core.artifacts import store
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.distributed.transports import choose_transport
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.profiling.memory import measure_peak
 from pipeline_core.project.run import Run

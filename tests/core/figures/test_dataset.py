@@ -11,9 +11,10 @@ from matplotlib.patches import StepPatch
 
 from core.figures import synthetic
 from core.figures.synthetic import list_numbers
+from pipeline_atoms.figures import dataset
 from pipeline_core.artifacts.store import read_json
 from pipeline_core.fields import SPLITS
-from pipeline_core.figures import dataset, style
+from pipeline_core.figures import style
 from pipeline_core.report import story
 
 pytestmark = pytest.mark.usefixtures("figure_style")

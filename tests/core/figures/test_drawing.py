@@ -17,7 +17,8 @@ from pipeline_core.figures.catalogue import ENGINE_FIGURES
 from pipeline_core.figures.drawing import choose_figures
 from pipeline_core.report.experiment import draw_experiment
 
-OF_ATOMS = [*FIGURES, FIGURE]
+OF_ATOMS = [figure for figure in [*FIGURES, FIGURE] if figure.name != "dataset"]
+"""Without the one that takes the place of the engine's."""
 SHOWN = [*ENGINE_FIGURES, *OF_ATOMS]
 PROPERTIES = [figure.name for figure in SHOWN if figure.category == "Properties"]
 NOTHING = [

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from pipeline_core.figures.findings import Number, Table
-from pipeline_core.report.chapter import Chapter, Illustration, Snippet, write_chapter
+from pipeline_core.figures.findings import Number, Snippet, Table
+from pipeline_core.report.chapter import Chapter, Illustration, write_chapter
 
 LONG = "a_word_that_no_screen_of_a_telephone_is_wide_enough_for_and_that_has_no_space_in_it"
 

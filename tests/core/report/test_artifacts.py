@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from core.figures import synthetic
+from pipeline_atoms.figures.snippets import write_snippets
 from pipeline_core.artifacts import store
 from pipeline_core.report import artifacts
 
@@ -42,7 +43,7 @@ def test_a_folder_of_many_files_is_one_line(experiment):
 
 
 def test_the_lines_load_the_best_model_and_its_trajectory(experiment):
-    snippet = artifacts.write_snippet(experiment)
+    (snippet,) = write_snippets(experiment)
     assert "variant wide" in snippet.note  # its errors are half of those of the base
     ast.parse(snippet.code)
     wide = experiment.runs["wide"]
@@ -54,7 +55,7 @@ def test_the_lines_load_the_best_model_and_its_trajectory(experiment):
 def test_there_are_no_lines_without_a_model_that_is_a_calculator(experiment):
     info = replace(experiment.model_info, predicts=("hamiltonian",))
     runs = {name: replace(run, model_info=info) for name, run in experiment.runs.items()}
-    assert artifacts.write_snippet(replace(experiment, runs=runs)) is None
+    assert list(write_snippets(replace(experiment, runs=runs))) == []
     for run in experiment.runs.values():
         run.model.unlink()
-    assert artifacts.write_snippet(experiment) is None
+    assert list(write_snippets(experiment)) == []

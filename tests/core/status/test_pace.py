@@ -123,7 +123,16 @@ def test_a_training_that_counts_no_steps():
 
 def test_a_budget_of_time_ends_what_epochs_would_not():
     """Two of ten epochs are done, 20 s each; by hand."""
-    position = Position(2, 10, 0, 4, 40.0, 4.0, 4.0, 8.0, None, None, 1000.0)
+    position = Position(
+        epoch=2,
+        epochs=10,
+        steps=4,
+        elapsed=40.0,
+        step_seconds=4.0,
+        rest_seconds=4.0,
+        samples_per_s=8.0,
+        updated=1000.0,
+    )
     assert (position.estimate_epoch(), position.estimate_left(), position.until) == (20, 160, None)
     shorter = replace(position, budget=100.0)
     assert (shorter.estimate_left(), shorter.until, shorter.fraction) == (60.0, 1060.0, 0.4)

@@ -12,6 +12,7 @@ import torch
 
 import toy_potential as toy
 from core.training.test_resume import assert_same_bits
+from pipeline_atoms.potential.start_errors import explain_start
 from pipeline_core.config.sections import TrainOptions
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.distributed.world import World
@@ -136,7 +137,7 @@ def compare(energies, forces=0.5, n_atoms=2):
         offsets = n_atoms * torch.arange(len(part["energy"]) + 1)
         labels = {name: batch[name][rows] for name in outputs} | {"atom_offsets": offsets}
         errors.add(part, labels)
-    return list(errors.list_warnings(TrainOptions(start_from="x.pt"), has_references=True))
+    return list(explain_start(TrainOptions(start_from="x.pt"), errors.reduce()))
 
 
 @pytest.mark.parametrize("scatters", [1.9, 2.1])

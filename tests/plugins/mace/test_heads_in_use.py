@@ -15,13 +15,13 @@ from ase.calculators.socketio import SocketIOCalculator
 from typer.testing import CliRunner
 
 from pipeline_atoms.calculators.loading import load_calculator
+from pipeline_atoms.figures.snippets import write_snippets
 from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.cli import app
 from pipeline_core.evaluation.evaluate import evaluate_run
 from pipeline_core.fields import SPLITS
 from pipeline_core.figures import parity, predictions
 from pipeline_core.figures.catalogue import ENGINE_FIGURES
-from pipeline_core.report.artifacts import write_snippet
 from pipeline_core.report.card import read_card
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import prepare
@@ -207,6 +207,6 @@ def test_energies_of_the_card_are_beyond_the_references_of_their_level(evaluated
 
 
 def test_the_lines_that_load_the_model_name_a_head(experiment, evaluated):
-    snippet = write_snippet(experiment)
+    (snippet,) = write_snippets(experiment)
     assert f'load_calculator("{evaluated.model}", head="low")' in snippet.code
     assert snippet.note.endswith(f"predict {evaluated.model} FILE --head low")

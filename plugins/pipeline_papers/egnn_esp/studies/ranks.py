@@ -18,11 +18,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline_atoms.domains.construction import build_domain
+from pipeline_atoms.domains import build_domain, choose_transport
 from pipeline_atoms.structure import Structure
 from pipeline_core.distributed.local_ranks import call_on_ranks
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_core.distributed.transports import choose_transport
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.inference.forward import predict_blocks
 from pipeline_egnn_esp.inference.memory import count_edge_bytes

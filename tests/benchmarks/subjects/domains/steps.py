@@ -19,9 +19,9 @@ from pipeline_atoms.calculators import part_builders
 from pipeline_atoms.calculators.calculator import PotentialCalculator
 from pipeline_atoms.calculators.divided import DividedCalculator
 from pipeline_atoms.config.graph import GraphOptions
+from pipeline_atoms.domains import transports
 from pipeline_chgnet.model.network import CHGNet
 from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
-from pipeline_core.distributed import transports
 from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_mace.model.network import MACE, Facts
 from pipeline_mace.options import MACEOptions

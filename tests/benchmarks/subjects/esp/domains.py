@@ -23,11 +23,11 @@ from harness.ranks import TimedTransport
 from pipeline_atoms.domain import Domain
 from pipeline_atoms.domains.construction import build_domain
 from pipeline_atoms.domains.owners import choose_owners
+from pipeline_atoms.domains.transports import choose_transport
 from pipeline_atoms.graphs import build_neighbour_graph
 from pipeline_atoms.structure import Structure
 from pipeline_core.batch import Batch, collate
 from pipeline_core.distributed.ranks import Ranks, connect_ranks
-from pipeline_core.distributed.transports import choose_transport
 from pipeline_core.fields import FIELDS
 from pipeline_core.task import Quantity
 from pipeline_egnn_esp.data.baselines import TwoCentre
