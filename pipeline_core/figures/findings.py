@@ -42,6 +42,8 @@ class Table(Part):
     note: str = ""
     marked: int | None = None
     """Number of the row that stands out; null for none."""
+    file: str = ""
+    """Name of the CSV file of the table beside the page; empty for none."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from pipeline_core.config.experiments import BASE
-from pipeline_core.figures import Drawn, Rows, tables
+from pipeline_core.figures import Drawn, tabulate
 from pipeline_core.figures.expected import read_paper
-from pipeline_core.figures.formats import format_number
 from pipeline_core.figures.provenance import read_stage_records
 from pipeline_core.project.run import ExperimentRun
 from pipeline_gauge_flows.evaluation.cost import read_training_seconds
-from pipeline_gauge_flows.figures.costs import format_time
 from pipeline_gauge_flows.figures.derivatives import Derivatives, read_derivatives
 
 _COLUMNS: Final = 3
@@ -77,25 +74,25 @@ class Terms:
         return self.training / saved if saved > 0 else inf
 
 
-_TERMS: Final = {
-    "generation": "generation",
-    "measurement": "measurement",
-    "flow": "flow evaluation",
-    "reweighting": "reweighting",
-    "sampled": "a configuration by ε-reweighting",
-    "flows": "a configuration with the flow, which is measured twice",
-    "independent": "a configuration of each of two independent ensembles",
-    "training": "training",
-    "epsilon_ratio": "variance of ε-reweighting at its best step over that of the flow",
-    "independent_ratio": "variance of independent ensembles over that of the flow",
-    "pays_beside_epsilon": "the flow pays beside ε-reweighting after",
-    "pays_beside_independent": "the flow pays beside independent ensembles after",
-}
-"""Attributes of `Terms` in the table, and their names there."""
+_TERMS: Final = (
+    "generation",
+    "measurement",
+    "flow",
+    "reweighting",
+    "sampled",
+    "flows",
+    "independent",
+    "training",
+    "epsilon_ratio",
+    "independent_ratio",
+    "pays_beside_epsilon",
+    "pays_beside_independent",
+)
+"""Attributes of `Terms` in the table."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw the table of Eq. 19, with the paper's numbers beside ours."""
+    """Tabulate Eq. 19, with the paper's numbers beside ours."""
     differentiated = read_derivatives(experiment)[:_COLUMNS]
     if not differentiated:
         return None
@@ -103,28 +100,14 @@ def draw(experiment: ExperimentRun) -> Drawn:
     theirs = _read_paper_terms(
         {name: entry.value for name, entry in read_paper(experiment).items()}
     )
-    table: Rows = [["term", "paper_gpu_hours", *(f"{name}_seconds" for name in columns)]]
-    cells = []
-    for key, called in _TERMS.items():
-        paper: float | None = getattr(theirs, key, None)
-        ours: list[float | None] = [getattr(terms, key) for terms in columns.values()]
-        table.append([key, paper, *ours])
-        cells.append(
-            [called, _format_cell(key, paper, hours=True), *(_format_cell(key, x) for x in ours)]
-        )
-    names = ["here"] if list(columns) == [BASE] else list(columns)
-    widths = [0.46, 0.24, *[0.3 / len(columns)] * len(columns)]
-    return tables.draw(["Eq. 19", "the paper", *names], cells, widths), table
-
-
-def _format_cell(key: str, value: float | None, *, hours: bool = False) -> str:
-    if value is None:
-        return "–"
-    if key.startswith("pays"):
-        return "never" if value == inf else f"{value:,.0f} configurations"
-    if key.endswith("ratio"):
-        return format_number(value, 2)
-    return f"{value:g} GPU h" if hours else format_time(value)
+    return None, tabulate(
+        {
+            "term": key,
+            "paper_gpu_hours": getattr(theirs, key, None),
+            **{f"{name}_seconds": getattr(terms, key) for name, terms in columns.items()},
+        }
+        for key in _TERMS
+    )
 
 
 def _read_paper_terms(published: Mapping[str, float]) -> Terms | None:

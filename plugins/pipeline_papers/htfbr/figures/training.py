@@ -12,8 +12,8 @@ from matplotlib.ticker import MaxNLocator
 
 from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.figures.expected import read_paper
+from pipeline_core.figures.formats import format_number
 from pipeline_core.project.run import ExperimentRun
-from pipeline_htfbr.figures import text
 from pipeline_htfbr.figures.fits import Fit
 from pipeline_papers.htfbr.figures.tables import DEVICES, FRAMEWORKS, SECONDS, read_comparable
 
@@ -90,7 +90,7 @@ def _draw_bars(axes: Axes, bars: list[Bar]) -> None:
             place, bar.hours, 0.37, color=_choose_colour(bar.kind), hatch=hatch, edgecolor="white"
         )
         axes.annotate(
-            text.format_time(3600 * bar.hours),
+            _format_time(3600 * bar.hours),
             (place, bar.hours),
             (0, 2),
             textcoords="offset points",
@@ -104,6 +104,17 @@ def _draw_bars(axes: Axes, bars: list[Bar]) -> None:
     axes.set_xticks(range(len(devices)), [wrap_device(device) for device in devices])
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel("time for 100,000 epochs (h)")
+
+
+def _format_time(seconds: float) -> str:
+    """Format a time: 8.1 s, 12 min, 5 h 57 min."""
+    if seconds < 120:
+        return f"{format_number(seconds, 2)} s"
+    minutes = round(seconds / 60)
+    if minutes < 120:
+        return f"{minutes} min"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"
 
 
 def wrap_device(device: str) -> str:
