@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -46,16 +44,18 @@ class Table(Part):
     """Name of the CSV file of the table beside the page; empty for none."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Findings:
-    """Content of the report on an experiment besides figures.
+class Findings(Part):
+    """Results in a plugin's words, besides figures.
 
-    Attributes:
-        numbers: Key numbers of the base variant.
-        tables: Results of all variants.
-        warnings: Sentences on faults, or possible faults.
+    A run has them as `headline` in its metrics: a verdict, and numbers in place of errors. The hook
+    `findings` gives them for an experiment: numbers, tables and warnings.
     """
 
-    numbers: Sequence[Number] = ()
-    tables: Sequence[Table] = ()
-    warnings: Sequence[str] = ()
+    verdict: str = ""
+    """One sentence."""
+    numbers: list[Number] = []
+    """Key numbers of the run, or of the base variant."""
+    tables: list[Table] = []
+    """Results of all variants."""
+    warnings: list[str] = []
+    """Sentences on faults, or possible faults."""

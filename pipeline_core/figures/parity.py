@@ -163,19 +163,11 @@ def draw_quantity(experiment: ExperimentRun, name: str) -> Drawn:
 
 def _draw_side_by_side(experiment: ExperimentRun, rows: Panels, name: str) -> tuple[Figure, Rows]:
     """Draw one quantity, one panel per variant."""
-    n_columns = min(3, len(rows))
-    n_rows = -(-len(rows) // n_columns)
-    width = style.PAGE if n_columns > 1 else style.COLUMN
-    figure, axes = style.make_canvas(
-        n_rows, n_columns, width=width, height=0.95 * width / n_columns
-    )
-    panels = [panel for row in axes for panel in row]
-    cells = {(variant, name): panel for variant, panel in zip(rows, panels, strict=False)}
+    figure, panels = style.make_grid(len(rows))
+    cells = {(variant, name): panel for variant, panel in zip(rows, panels, strict=True)}
     _fill(figure, cells, rows, results.name_reference(experiment))
-    for variant, panel in zip(rows, panels, strict=False):
+    for variant, panel in zip(rows, panels, strict=True):
         panel.set_title(variant if len(rows) > 1 else "")
-    for panel in panels[len(rows) :]:
-        panel.set_axis_off()
     return figure, make_table(rows)
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 from io import StringIO
 from math import isfinite
+from typing import Final
 
 from pipeline_core.figures import Figure
 from pipeline_core.figures.findings import Table
 from pipeline_core.figures.formats import format_number
 
-_DIGITS = 4
+_DIGITS: Final = 4
 
 
 def make_table(figure: Figure, content: bytes) -> Table:

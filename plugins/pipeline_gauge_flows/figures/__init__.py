@@ -99,5 +99,3 @@ FIGURES: Final = [
         draw=weights.draw,
     ),
 ]
-
-__all__ = ["BOOTSTRAP", "FIGURES"]

@@ -22,7 +22,11 @@ _SPREAD: Final = 0.5
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the deviation of each average from its reference, in standard errors."""
-    compared = [one for one in runs.list_evaluated(experiment) if _check_distances(one)]
+    compared = [
+        one
+        for one in runs.list_evaluated(experiment)
+        if any(_select_distances(one, name) for name in one.first["observables"])
+    ]
     if not compared:
         return None
     names = list(dict.fromkeys(name for one in compared for name in one.first["observables"]))
@@ -43,10 +47,6 @@ def draw(experiment: ExperimentRun) -> Drawn:
     axes.set_xlabel("average by the flow less its reference, in standard errors of the difference")
     figure.legend(handles=_make_handles(experiment, compared), loc="outside upper left", ncols=4)
     return figure, _make_table(compared)
-
-
-def _check_distances(one: EvaluatedRun) -> bool:
-    return any(_select_distances(one, name) for name in one.first["observables"])
 
 
 def _select_distances(one: EvaluatedRun, name: str) -> dict[str, float]:

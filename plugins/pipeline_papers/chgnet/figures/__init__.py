@@ -98,5 +98,3 @@ FIGURES: Final = [
         draw=scaling.draw,
     ),
 ]
-
-__all__ = ["FIGURES"]

@@ -47,5 +47,3 @@ FIGURES: Final = [
         draw=equation19.draw,
     ),
 ]
-
-__all__ = ["FIGURES"]

@@ -8,7 +8,7 @@ from math import inf
 from typing import Final
 
 from pipeline_core.figures import Drawn, tabulate
-from pipeline_core.figures.expected import read_paper
+from pipeline_core.figures.expected import Entry, read_paper
 from pipeline_core.figures.provenance import read_stage_records
 from pipeline_core.project.run import ExperimentRun
 from pipeline_gauge_flows.evaluation.cost import read_training_seconds
@@ -74,11 +74,9 @@ class Terms:
         return self.training / saved if saved > 0 else inf
 
 
+_TIMES: Final = ("generation", "measurement", "flow", "reweighting")
 _TERMS: Final = (
-    "generation",
-    "measurement",
-    "flow",
-    "reweighting",
+    *_TIMES,
     "sampled",
     "flows",
     "independent",
@@ -97,9 +95,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     if not differentiated:
         return None
     columns = {one.run.label: _compute_terms(one) for one in differentiated}
-    theirs = _read_paper_terms(
-        {name: entry.value for name, entry in read_paper(experiment).items()}
-    )
+    theirs = _read_paper_terms(read_paper(experiment))
     return None, tabulate(
         {
             "term": key,
@@ -110,23 +106,14 @@ def draw(experiment: ExperimentRun) -> Drawn:
     )
 
 
-def _read_paper_terms(published: Mapping[str, float]) -> Terms | None:
+def _read_paper_terms(published: Mapping[str, Entry]) -> Terms | None:
     """Return the paper's terms in GPU hours, the variance ratio at the lower end of its range."""
-    names = ("cost_generation", "cost_measurement", "cost_flow", "cost_reweighting")
-    others = ("cost_training", "configurations_ratio_low")
-    if any(name not in published for name in (*names, *others)):
+    ids = {name: f"cost_{name}" for name in (*_TIMES, "training")}
+    ids["epsilon_ratio"] = "configurations_ratio_low"
+    if not published.keys() >= set(ids.values()):
         return None
-    generation, measurement, flow, reweighting = (published[name] for name in names)
-    training, ratio = (published[name] for name in others)
-    return Terms(
-        generation=generation,
-        measurement=measurement,
-        flow=flow,
-        reweighting=reweighting,
-        training=training,
-        epsilon_ratio=ratio,
-        independent_ratio=None,
-    )
+    values = {name: published[key].value for name, key in ids.items()}
+    return Terms(**values, independent_ratio=None)
 
 
 def _compute_terms(one: Derivatives) -> Terms:
@@ -136,9 +123,8 @@ def _compute_terms(one: Derivatives) -> Terms:
     for record in read_stage_records(one.run):
         if training is not None and record["stage"] == "train":
             training *= record.get("ranks", 1)  # as the other terms: wall time of all ranks
-    names = ("generation", "measurement", "flow", "reweighting")
     return Terms(
-        **{name: seconds[name] for name in names},
+        **{name: seconds[name] for name in _TIMES},
         training=training,
         epsilon_ratio=squares["best"],
         independent_ratio=squares.get("independent"),

@@ -91,7 +91,10 @@ def draw_table3(experiment: ExperimentRun) -> Drawn:
     shared, rival = (group_by_shares(compared, method) for method in ("resident", "dataloader"))
     if len(shared) < 2 or "gap_1_nuwa" not in published:
         return None
-    losses = {n: _read_training_losses(fit) for n, fit in shared.items()}
+    losses = {
+        n: [record["train"]["loss"] for record in results.read_history(fit.run)]
+        for n, fit in shared.items()
+    }
     whole = losses[min(losses)]
     return None, tabulate(
         {
@@ -108,10 +111,6 @@ def draw_table3(experiment: ExperimentRun) -> Drawn:
 def _get_gap(fit: Fit | None) -> float | None:
     gap: float | None = fit.surface["gap"]["hartree"] if fit else None
     return gap
-
-
-def _read_training_losses(fit: Fit) -> list[float]:
-    return [record["train"]["loss"] for record in results.read_history(fit.run)]
 
 
 def _compute_deviation(losses: Sequence[float], whole: Sequence[float]) -> float | None:

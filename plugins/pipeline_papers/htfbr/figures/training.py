@@ -89,19 +89,13 @@ def _draw_bars(axes: Axes, bars: list[Bar]) -> None:
         axes.bar(
             place, bar.hours, 0.37, color=_choose_colour(bar.kind), hatch=hatch, edgecolor="white"
         )
-        axes.annotate(
-            _format_time(3600 * bar.hours),
-            (place, bar.hours),
-            (0, 2),
-            textcoords="offset points",
-            ha="center",
-            fontsize=6.5,
-        )
+        text = _format_time(3600 * bar.hours)
+        style.annotate(axes, text, (place, bar.hours), (0, 2), fontsize=6.5)
     axes.set_yscale("log")
     hours = [bar.hours for bar in bars]
     axes.set_ylim(0.5 * min(hours), 2 * max(hours))
     style.set_log_ticks(axes.yaxis)
-    axes.set_xticks(range(len(devices)), [wrap_device(device) for device in devices])
+    axes.set_xticks(range(len(devices)), ["\n".join(wrap(device, 14)) for device in devices])
     axes.tick_params(axis="x", length=0)
     axes.set_ylabel("time for 100,000 epochs (h)")
 
@@ -115,11 +109,6 @@ def _format_time(seconds: float) -> str:
         return f"{minutes} min"
     hours, rest = divmod(minutes, 60)
     return f"{hours} h {rest} min" if rest else f"{hours} h"
-
-
-def wrap_device(device: str) -> str:
-    """Return the name of a device, wrapped to fit below its bars."""
-    return "\n".join(wrap(device, 14))
 
 
 def _choose_colour(kind: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -95,16 +95,8 @@ def _draw_ranges(axes: Axes, ranges: list[Range]) -> None:
         axes.plot([one.least, one.most], [place, place], "-", color=colour, linewidth=4)
         # A set with a single size would have no visible length.
         axes.plot([one.least, one.most], [place, place], "|", color=colour, markersize=6)
-        axes.annotate(
-            f"{one.samples:,}",
-            (1, place),
-            (-1, 0),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            ha="right",
-            va="center",
-            fontsize=6,
-        )
+        at: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
+        style.annotate(axes, f"{one.samples:,}", (1, place), (-1, 0), ha="right", **at)
     axes.set_yticks(range(len(ranges)), [one.name for one in ranges])
     axes.set_ylim(len(ranges) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)
