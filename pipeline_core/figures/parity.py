@@ -172,12 +172,12 @@ def _draw_side_by_side(experiment: ExperimentRun, rows: Panels, name: str) -> tu
 
 
 def _read_rows(experiment: ExperimentRun) -> Panels:
-    rows = experiment.extract("parity", lambda: _make_rows(_compare(experiment)))
+    rows = experiment.extract("parity", lambda: make_rows(_compare(experiment)))
     return {variant: list(map(read_panel, panels)) for variant, panels in rows.items()}
 
 
-def _make_rows(rows: Compared) -> dict[str, list[dict[str, Any]]]:
-    """Return all panels; those of one quantity and head have the same axes."""
+def make_rows(rows: Compared) -> dict[str, list[dict[str, Any]]]:
+    """Return extracts of all panels; those of one quantity and head have the same axes."""
     everything = [c for compared in rows.values() for c in compared]
     axes = {}
     for c in everything:

@@ -102,14 +102,8 @@ def draw_parity(experiment: ExperimentRun) -> Drawn:
 
 def _make_panels(columns: dict[str, Compared]) -> dict[str, dict[str, Any]]:
     """Return an extract of columns; each quantity has the same axes in all columns."""
-    panels: dict[str, dict[str, Any]] = {name: {} for name in columns}
-    for quantity in _PARITY if columns else ():
-        alike = [compared[quantity] for compared in columns.values()]
-        shift = parity.find_centre(alike)
-        limits = parity.find_common_range(alike, shift)
-        for name, compared in columns.items():
-            panels[name][quantity] = parity.make_panel(compared[quantity], limits, shift)
-    return panels
+    rows = parity.make_rows({name: [c[q] for q in _PARITY] for name, c in columns.items()})
+    return {name: dict(zip(_PARITY, panels, strict=True)) for name, panels in rows.items()}
 
 
 def _read_columns(experiment: ExperimentRun) -> dict[str, Compared]:
