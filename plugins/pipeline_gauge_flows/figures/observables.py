@@ -63,22 +63,17 @@ def _draw_points(axes: Axes, place: float, one: EvaluatedRun, name: str) -> None
 
 
 def _make_handles(experiment: ExperimentRun, runs_shown: Sequence[EvaluatedRun]) -> list[Line2D]:
-    compared = [
-        _select_distances(one, name) for one in runs_shown for name in one.first["observables"]
-    ]
-    keys = {key for distances in compared for key in distances}
+    keys = {
+        key
+        for one in runs_shown
+        for name in one.first["observables"]
+        for key in _select_distances(one, name)
+    }
+    look: dict[str, Any] = {"color": style.INK, "linestyle": ""}
     handles = [
-        Line2D(
-            [],
-            [],
-            color=style.INK,
-            marker=marker,
-            markerfacecolor=style.INK if marker == "o" else "white",
-            linestyle="",
-            label=f"against {label}",
-        )
+        Line2D([], [], marker=marker, markerfacecolor=face, label=f"against {label}", **look)
         for key, (label, marker) in _AGAINST.items()
-        if key in keys
+        if key in keys and (face := style.INK if marker == "o" else "white")
     ]
     present = {one.colour for one in runs_shown}
     groups = [group for group in runs.group_runs(experiment) if group.colour in present]

@@ -38,10 +38,10 @@ class Range(NamedTuple):
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the ranges of Table 3 with ours, and the edges of our samples."""
-    pair = _read_sizes(experiment)
-    if pair is None:
+    counts = results.read_all_sizes(experiment, ("atom", "edge"))
+    if not counts:
         return None
-    atoms, edges = pair
+    atoms, edges = counts["atom"], counts["edge"]
     ranges = [
         *_list_published(experiment),
         Range(_name(experiment), len(atoms), atoms.min(), atoms.max()),
@@ -61,16 +61,6 @@ def draw(experiment: ExperimentRun) -> Drawn:
             [ranges[-1].name, int(number), int(count), int(count), mean, mean / int(count)]
         )
     return figure, table
-
-
-def _read_sizes(experiment: ExperimentRun) -> tuple[Counts, Counts] | None:
-    """Return atoms and edges of the samples of all splits, of the first run that has them."""
-    for run in experiment.runs.values():
-        splits = [s for s in results.read_sizes(run).values() if {"atom", "edge"} <= s.keys()]
-        if sum(len(s["atom"]) for s in splits):
-            atoms, edges = (np.concatenate([s[k] for s in splits]) for k in ("atom", "edge"))
-            return atoms, edges
-    return None
 
 
 def _list_published(experiment: ExperimentRun) -> list[Range]:
