@@ -9,9 +9,9 @@ from typing import Final
 
 from pipeline_core.figures import Figure
 from pipeline_core.figures.findings import Table
-from pipeline_core.figures.formats import format_number
 
-_DIGITS: Final = 4
+_LONG: Final = (1e3, 1e12)
+"""Numbers of these sizes are written without decimals, and with separators of thousands."""
 
 
 def make_table(figure: Figure, content: bytes) -> Table:
@@ -38,6 +38,5 @@ def _format_cell(text: str) -> str:
         return text or "–"
     if not isfinite(number):
         return text.replace("inf", "∞")
-    if number.is_integer():
-        return f"{number:,.0f}".replace("-", "−")
-    return format_number(number, _DIGITS)
+    is_long = _LONG[0] <= abs(number) < _LONG[1]
+    return f"{number:{',.0f' if is_long else '.4g'}}".replace("-", "−")

@@ -113,7 +113,7 @@ def test_a_figure_without_a_picture_is_a_table_of_the_page(folder):
     assert chapter.illustrations == []
     (table,) = [one for one in chapter.results if one.title == numbers.title]
     assert table.header == ["variant", "rmse (cm⁻¹)", "points"]
-    assert table.rows == [["base", "12.35", "4,100"], ["wide", "–", "0.2500"]]
+    assert table.rows == [["base", "12.35", "4,100"], ["wide", "–", "0.25"]]
     assert 'href="numbers.csv"' in (experiment.folder / "summary.html").read_text()
 
 
