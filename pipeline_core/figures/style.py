@@ -137,8 +137,8 @@ def annotate(
         offset: Distance from the place, points.
         **look: Further arguments of `Axes.annotate`.
     """
-    look = {"ha": "center", "fontsize": 6} | look
-    axes.annotate(text, place, offset, textcoords="offset points", **look)
+    small: dict[str, Any] = {"ha": "center", "fontsize": 6, **look}
+    axes.annotate(text, place, offset, textcoords="offset points", **small)
 
 
 def choose_colour(number: int) -> str:
