@@ -94,7 +94,7 @@ def _draw_lost(axes: Axes, records: Sequence[Record]) -> None:
         share = np.array([100 * one[part] / one["seconds"] for one in records])
         axes.bar(places, share, 0.7, bottom, color=colour, hatch=hatch, edgecolor="white")
         bottom += share
-    for place, lost in zip(places, bottom, strict=True):
+    for place, lost in enumerate(bottom.tolist()):
         style.annotate(axes, f"{lost:.2g}", (place, lost), (0, 1))
     axes.set_xticks(places, [str(one["ranks"]) for one in records])
     axes.tick_params(axis="x", length=0)
