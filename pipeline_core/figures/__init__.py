@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 Rows: TypeAlias = list[list[object]]
 """The content of a figure as a table: rows of cells, the first with column names."""
 
-Drawn: TypeAlias = "tuple[Drawing, Rows] | None"
-"""A matplotlib figure with its table; None if the experiment has nothing to show."""
+Drawn: TypeAlias = "tuple[Drawing | None, Rows] | None"
+"""A matplotlib figure with its table, or a table alone; None if the experiment has nothing to
+show."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,7 +32,8 @@ class Figure:
             "Balance", or one of the plugin's own. A figure of "Overview" is only the small picture
             of its experiment in the list of experiments.
         draw: Function (experiment) -> (matplotlib figure, table), or None if the experiment has
-            nothing to show, for example no molecular dynamics.
+            nothing to show, for example no molecular dynamics. Without a matplotlib figure the
+            report shows the table.
         plugin: Name of the model whose variants it draws; None for all variants. The engine sets
             it for the figures of a plugin with a model.
         paper: Whether it reproduces a figure of the model's paper: it is then drawn only for the

@@ -94,8 +94,8 @@ def draw_figure(
         kinds: Formats of the picture: "png", "svg", "pdf" or "webp".
 
     Returns:
-        The files by name: a picture of each kind, the table as CSV and the caption as
-        reStructuredText; None if there is nothing to draw.
+        The files by name: a picture of each kind, unless it is a table, the table as CSV and the
+        caption as reStructuredText; None if there is nothing to draw.
 
     Raises:
         ValueError: The figure fails, or a file is damaged.
@@ -113,8 +113,7 @@ def draw_figure(
         if drawn is None:
             return None
         drawing, rows = drawn
-        savers.settle_layout(drawing)
-        pictures = savers.encode_pictures(drawing, kinds)
+        pictures = savers.encode_pictures(drawing, kinds) if drawing is not None else {}
     return {
         **{f"{figure.name}.{kind}": content for kind, content in pictures.items()},
         f"{figure.name}.csv": savers.encode_table(rows),

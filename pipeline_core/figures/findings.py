@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict
@@ -42,6 +40,8 @@ class Table(Part):
     note: str = ""
     marked: int | None = None
     """Number of the row that stands out; null for none."""
+    file: str = ""
+    """Name of the CSV file of the table beside the page; empty for none."""
 
 
 class Snippet(Part):
@@ -52,18 +52,20 @@ class Snippet(Part):
     note: str = ""
 
 
-@dataclass(frozen=True, kw_only=True)
-class Findings:
-    """Content of the report on an experiment besides figures.
+class Findings(Part):
+    """Results in a plugin's words, besides figures.
 
-    Attributes:
-        numbers: Key numbers of the base variant.
-        tables: Results of all variants.
-        warnings: Sentences on faults, or possible faults.
-        snippets: Lines to copy, such as those that load a model.
+    A run has them as `headline` in its metrics: a verdict, and numbers in place of errors. The hook
+    `findings` gives them for an experiment: numbers, tables and warnings.
     """
 
-    numbers: Sequence[Number] = ()
-    tables: Sequence[Table] = ()
-    warnings: Sequence[str] = ()
-    snippets: Sequence[Snippet] = ()
+    verdict: str = ""
+    """One sentence."""
+    numbers: list[Number] = []
+    """Key numbers of the run, or of the base variant."""
+    tables: list[Table] = []
+    """Results of all variants."""
+    warnings: list[str] = []
+    """Sentences on faults, or possible faults."""
+    snippets: list[Snippet] = []
+    """Lines to copy, such as those that load a model."""

@@ -163,29 +163,21 @@ def draw_quantity(experiment: ExperimentRun, name: str) -> Drawn:
 
 def _draw_side_by_side(experiment: ExperimentRun, rows: Panels, name: str) -> tuple[Figure, Rows]:
     """Draw one quantity, one panel per variant."""
-    n_columns = min(3, len(rows))
-    n_rows = -(-len(rows) // n_columns)
-    width = style.PAGE if n_columns > 1 else style.COLUMN
-    figure, axes = style.make_canvas(
-        n_rows, n_columns, width=width, height=0.95 * width / n_columns
-    )
-    panels = [panel for row in axes for panel in row]
-    cells = {(variant, name): panel for variant, panel in zip(rows, panels, strict=False)}
+    figure, panels = style.make_grid(len(rows))
+    cells = {(variant, name): panel for variant, panel in zip(rows, panels, strict=True)}
     _fill(figure, cells, rows, results.name_reference(experiment))
-    for variant, panel in zip(rows, panels, strict=False):
+    for variant, panel in zip(rows, panels, strict=True):
         panel.set_title(variant if len(rows) > 1 else "")
-    for panel in panels[len(rows) :]:
-        panel.set_axis_off()
     return figure, make_table(rows)
 
 
 def _read_rows(experiment: ExperimentRun) -> Panels:
-    rows = experiment.extract("parity", lambda: _make_rows(_compare(experiment)))
+    rows = experiment.extract("parity", lambda: make_rows(_compare(experiment)))
     return {variant: list(map(read_panel, panels)) for variant, panels in rows.items()}
 
 
-def _make_rows(rows: Compared) -> dict[str, list[dict[str, Any]]]:
-    """Return all panels; those of one quantity and head have the same axes."""
+def make_rows(rows: Compared) -> dict[str, list[dict[str, Any]]]:
+    """Return extracts of all panels; those of one quantity and head have the same axes."""
     everything = [c for compared in rows.values() for c in compared]
     axes = {}
     for c in everything:

@@ -189,6 +189,18 @@ def _read_sizes(run: Run) -> dict[str, dict[str, Counts]]:
         }
 
 
+def read_all_sizes(experiment: ExperimentRun, kinds: Sequence[str]) -> dict[str, Counts]:
+    """Read sizes of the samples of all splits: kind -> (n_samples,), of the first run that has all.
+
+    Empty if there is none.
+    """
+    for run in experiment.runs.values():
+        splits = [sizes for sizes in read_sizes(run).values() if set(kinds) <= sizes.keys()]
+        if sum(len(sizes[kinds[0]]) for sizes in splits):
+            return {kind: np.concatenate([sizes[kind] for sizes in splits]) for kind in kinds}
+    return {}
+
+
 def read_profile(run: Run) -> dict[str, Any] | None:
     """Read the profile: time and memory of training steps, projections; None if not measured."""
     content: dict[str, Any] | None = read_json(run.profile)

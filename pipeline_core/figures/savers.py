@@ -49,6 +49,7 @@ def encode_image(drawing: Figure, kind: str) -> bytes:
 
 def encode_pictures(drawing: Figure, kinds: Sequence[str]) -> dict[str, bytes]:
     """Return a figure as the bytes of a file of each kind; "webp" has the pixels of "png"."""
+    settle_layout(drawing)
     pictures = {kind: encode_image(drawing, kind) for kind in kinds if kind != "webp"}
     if "webp" in kinds:
         png = pictures.get("png") or encode_image(drawing, "png")

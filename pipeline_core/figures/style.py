@@ -100,6 +100,47 @@ def make_canvas(
     return figure, [list(row) for row in axes]
 
 
+def make_grid(
+    count: int, *, height: float | None = None, most_columns: int = 3, width: float | None = None
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure with `count` panels, row by row.
+
+    Args:
+        count: At least one.
+        height: Height of a row, inches; None for square panels.
+        most_columns: Largest number of panels side by side.
+        width: Width of the figure, inches; None for a column, or for a page with several panels.
+    """
+    n_columns = min(count, most_columns)
+    width = width or (PAGE if n_columns > 1 else COLUMN)
+    height = height or 0.95 * width / n_columns
+    figure, rows = make_canvas(-(-count // n_columns), n_columns, width=width, height=height)
+    panels = [axes for row in rows for axes in row]
+    for axes in panels[count:]:
+        axes.set_axis_off()
+    return figure, panels[:count]
+
+
+def annotate(
+    axes: Axes,
+    text: str,
+    place: tuple[float, float],
+    offset: tuple[float, float] = (0, 0),
+    **look: Any,
+) -> None:
+    """Write small text beside a place.
+
+    Args:
+        axes: The panel.
+        text: One line or several.
+        place: In data coordinates, unless `look` has other `xycoords`.
+        offset: Distance from the place, points.
+        **look: Further arguments of `Axes.annotate`.
+    """
+    small: dict[str, Any] = {"ha": "center", "fontsize": 6, **look}
+    axes.annotate(text, place, offset, textcoords="offset points", **small)
+
+
 def choose_colour(number: int) -> str:
     """Return the colour of the curve with this number; they repeat after the seventh."""
     return COLOURS[number % len(COLOURS)]

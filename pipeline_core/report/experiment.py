@@ -9,6 +9,7 @@ from pipeline_core.figures import reproduction, savers
 from pipeline_core.figures.drawing import choose_figures, draw_figure, encode_tables
 from pipeline_core.project.run import ExperimentRun
 from pipeline_core.report.chapter import write_chapter
+from pipeline_core.report.figure_table import make_table
 from pipeline_core.report.page import make_page
 from pipeline_core.report.summary import illustrate, make_chapter
 
@@ -25,10 +26,10 @@ _PAGE: Final = ("summary.html", "summary.json", "summary.rst")
 def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
     """Draw the chosen figures of an experiment into its folder.
 
-    Each figure gives one file per format, its table as CSV and its caption as reStructuredText. All
-    together give `index.json`, the chapter of the report in `summary.json`, as a page of its own in
-    `summary.html`, `provenance.csv` and, if there is a paper, its numbers beside ours in
-    `reproduction.json` and `reproduction.csv`.
+    Each figure gives one file per format, its table as CSV and its caption as reStructuredText; one
+    without a picture is a table of the page. All together give `index.json`, the chapter of the
+    report in `summary.json`, as a page of its own in `summary.html`, `provenance.csv` and, if there
+    is a paper, its numbers beside ours in `reproduction.json` and `reproduction.csv`.
 
     Returns:
         Names of the figures that were drawn, and of those with nothing to draw.
@@ -39,10 +40,11 @@ def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
     figures, kinds = choose_figures(experiment), [*experiment.options.formats, "webp"]
     report = reproduction.compare(experiment)
     drawn = {f: files for f in figures if (files := draw_figure(f, experiment, kinds)) is not None}
-    illustrations = [
-        illustrate(f, files.pop(f"{f.name}.webp"), files) for f, files in drawn.items()
-    ]
+    pictures = {f: webp for f, files in drawn.items() if (webp := files.pop(f"{f.name}.webp", b""))}
+    illustrations = [illustrate(f, webp, drawn[f]) for f, webp in pictures.items()]
+    alone = [make_table(f, drawn[f][f"{f.name}.csv"]) for f in drawn if f not in pictures]
     chapter = make_chapter(experiment, illustrations, report)
+    chapter = chapter.model_copy(update={"results": [*chapter.results, *alone]})
     page = make_page([chapter], title=chapter.experiment, folders={chapter.experiment: ""})
     files = {name: content for drawing in drawn.values() for name, content in drawing.items()}
     tables = encode_tables(experiment, report)
@@ -54,7 +56,10 @@ def draw_experiment(experiment: ExperimentRun) -> dict[str, Any]:
     write_chapter(experiment.folder, chapter)
     if report is not None:
         store.write_json(experiment.reproduction, report)
-    entries = [one.model_dump(include={*_SUMMARY, "files"}) for one in illustrations]
+    entries = [
+        {**{key: getattr(f, key) for key in _SUMMARY}, "files": list(files)}
+        for f, files in drawn.items()
+    ]
     overview = _SUMMARY | {"files": [*_PAGE, *tables]}
     store.write_json(experiment.folder / INDEX, [overview, *entries])
     return {

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict
-
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.figures import results
@@ -28,20 +26,6 @@ _METHODS: Final = {
 _SHOWN: Final = ("forces", "energy_per_atom", "stress", "magmoms")
 
 
-class Headline(BaseModel):
-    """Result of a run in a plugin's words, instead of errors: `headline` in its metrics.
-
-    Attributes:
-        verdict: One sentence.
-        numbers: Key numbers.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    verdict: str
-    numbers: list[Number]
-
-
 def read_held_out(run: Run) -> tuple[str, Split] | None:
     """Return name and errors of the held-out split of a run."""
     report = results.read_metrics(run)
@@ -50,7 +34,7 @@ def read_held_out(run: Run) -> tuple[str, Split] | None:
     return SPLIT_NAMES.get(report.held_out, report.held_out), report.splits[report.held_out]
 
 
-def read_headline(run: Run) -> Headline | None:
+def read_headline(run: Run) -> Findings | None:
     """Return the headline of the plugin; None if it leaves that to the engine.
 
     Raises:
@@ -59,7 +43,7 @@ def read_headline(run: Run) -> Headline | None:
     content = results.read_json(run.metrics)
     if not isinstance(content, dict) or "headline" not in content:
         return None
-    return validate_content(Headline, content["headline"], run.metrics, ["headline"])
+    return validate_content(Findings, content["headline"], run.metrics, ["headline"])
 
 
 def compute_relative_error(errors: Errors | None) -> float | None:

@@ -60,8 +60,7 @@ def store_diffusion(group: h5py.Group) -> dict[str, float | None]:
     chosen = np.arange(0, len(numbers), max(1, len(settled) * len(numbers) // _MOST_POSITIONS))
     paths = _read_paths(group, settled, numbers, chosen)
     lags = np.arange(1, round(_WINDOW[1] * length) + 1) * spacings[0] / 1000  # ps
-    group["diffusion/lag"] = lags
-    group["diffusion/lag"].attrs["unit"] = "ps"
+    group.create_dataset("diffusion/lag", data=lags).attrs["unit"] = "ps"
     spacing = (group["volume"][:].mean() / len(numbers)) ** (1 / 3)
     summary: dict[str, float | None] = {}
     for z in np.unique(numbers[chosen]):
@@ -113,8 +112,7 @@ def _store_element(group: h5py.Group, symbol: str, squares: Floats) -> None:
         (symbol, squares.mean(axis=0)),
         (f"{symbol}_error", find_block_error(squares)),
     ):
-        group[name] = values
-        group[name].attrs["unit"] = "Å²"
+        group.create_dataset(name, data=values).attrs["unit"] = "Å²"
 
 
 def _fit_element(lags: Floats, squares: Floats) -> tuple[float, float, float]:

@@ -54,7 +54,7 @@ class Frames:
 
     def __init__(self, group: h5py.Group, file: IO[str], atoms: Atoms) -> None:
         self._group, self._file, self._next = group, file, 0
-        group["atomic_numbers"] = atoms.numbers
+        group.create_dataset("atomic_numbers", data=atoms.numbers)
         self._is_uncertain = knows_uncertainty(atoms.calc)
         stored = OBSERVABLES | (UNCERTAINTIES if self._is_uncertain else {})
         for name, unit in stored.items():
@@ -194,13 +194,13 @@ def store_rdf(group: h5py.Group) -> None:
     numbers = group["atomic_numbers"][:]
     blocks = np.array_split(chosen, min(BLOCKS, len(chosen)))
     parts = [compute_radial_distribution(numbers, _read_frames(group, block)) for block in blocks]
-    group["rdf/r"] = parts[0][0]
-    group["rdf/r"].attrs["unit"] = "Å"
+    group.create_dataset("rdf/r", data=parts[0][0]).attrs["unit"] = "Å"
     for name in parts[0][1]:
         values = np.stack([pairs[name] for _, pairs in parts])
-        group[f"rdf/{name}"] = np.average(values, axis=0, weights=list(map(len, blocks)))
+        mean = np.average(values, axis=0, weights=list(map(len, blocks)))
+        group.create_dataset(f"rdf/{name}", data=mean)
         if len(blocks) > 1:
-            group[f"rdf_error/{name}"] = find_block_error(values)
+            group.create_dataset(f"rdf_error/{name}", data=find_block_error(values))
 
 
 def _read_frames(group: h5py.Group, chosen: NDArray[np.int64]) -> Iterator[tuple[Floats, Floats]]:

@@ -102,7 +102,7 @@ class Restarts:
             file.attrs["identity"], file.attrs["step"] = self._identity, restart.step
             file.attrs["generator"], file.attrs["segments"] = restart.generator, self._n_segments
             for name, array in restart.arrays.items():
-                file[f"moving/{name}"] = array
+                file.create_dataset(f"moving/{name}", data=array)
 
     def join(self, group: h5py.Group, trajectory: Path) -> None:
         """Write the frames of all segments into one group and one text file.
@@ -133,7 +133,7 @@ def _join_rows(group: h5py.Group, name: str, parts: Sequence[h5py.Dataset]) -> N
     """Write the rows of all segments; data of the whole run are written once."""
     first = parts[0]
     if name in UNCHANGING:
-        group[name] = first[()]
+        group.create_dataset(name, data=first[()])
         return
     shape = (sum(map(len, parts)), *first.shape[1:])
     chunks = first.chunks if len(shape) > 1 else True

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pipeline_atoms.figures.materials import make_grid
 from pipeline_atoms.figures.properties import make_rows, name_panel, read_properties
 from pipeline_core.figures import Drawn, style
 from pipeline_core.figures.formats import format_number
@@ -14,7 +13,7 @@ def draw_barriers(experiment: ExperimentRun) -> Drawn:
     found = read_properties(experiment, "neb")
     if not found:
         return None
-    figure, axes = make_grid(len(found))
+    figure, axes = style.make_grid(len(found), height=2.5)
     for panel, one in zip(axes, found, strict=True):
         arrays, barrier = one.arrays, one.summary["barrier_eV"]
         panel.plot(arrays["curve_path"], arrays["curve_energies"])

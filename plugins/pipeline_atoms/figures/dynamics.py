@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures import Drawn, Rows, results, style, tabulate
 from pipeline_core.figures.formats import format_number
 from pipeline_core.project.run import ExperimentRun, Run
 
@@ -107,28 +107,31 @@ def draw_conservation(experiment: ExperimentRun) -> Drawn:
         return None
     figure, axes = style.make_canvas(len(runs), 2, width=style.PAGE, height=2.1)
     for (left, right), members in zip(axes, runs.values(), strict=True):
-        left.set_title(_make_title(members[0]))
+        first, facts = members[0], members[0].summary
+        title = f"{first.name.replace('_', ' ')}: {name_ensemble(first)}, {facts['n_atoms']} atoms"
+        left.set_title(title)
         for number, run in enumerate(members):
             name = f"{run.variant}: " if len(members) > 1 else ""
             _draw_conserved(left, run, name, style.choose_colour(number))
             right.plot(run.time, run.temperature, color=style.choose_colour(number), linewidth=0.8)
         left.set_ylabel("conserved energy (meV/atom)")
         right.set_ylabel("temperature (K)")
-        _draw_target(right, members[0].summary)
+        if facts["ensemble"] != "nve":
+            target = facts["target_temperature_K"]
+            right.axhline(target, color=style.FAINT, linestyle=":", zorder=0)
         style.add_legend_with_room(left)
     for axis in axes[-1]:
         axis.set_xlabel("time (ps)")
-    return figure, _tabulate_conservation(runs)
+    return figure, tabulate(
+        {"run": run.name, "variant": run.variant} | {c: run.summary.get(c) for c in _COLUMNS}
+        for members in runs.values()
+        for run in members
+    )
 
 
 def name_ensemble(run: Trajectory) -> str:
     """Return the name of the ensemble for readers."""
     return _ENSEMBLES.get(run.summary["ensemble"], str(run.summary["ensemble"]))
-
-
-def _make_title(run: Trajectory) -> str:
-    name = run.name.replace("_", " ")
-    return f"{name}: {name_ensemble(run)}, {run.summary['n_atoms']} atoms"
 
 
 def _draw_conserved(axes: Axes, run: Trajectory, name: str, colour: str) -> None:
@@ -138,17 +141,6 @@ def _draw_conserved(axes: Axes, run: Trajectory, name: str, colour: str) -> None
     if drift is not None:
         middle = run.conserved.mean() + drift * (run.time - run.time.mean())
         axes.plot(run.time, middle, color=colour, linestyle="--", linewidth=0.8)
-
-
-def _draw_target(axes: Axes, summary: dict[str, Any]) -> None:
-    if summary["ensemble"] != "nve":
-        axes.axhline(summary["target_temperature_K"], color=style.FAINT, linestyle=":", zorder=0)
-
-
-def _tabulate_conservation(runs: dict[str, list[Trajectory]]) -> Rows:
-    members = [run for group in runs.values() for run in group]
-    body = [[run.name, run.variant, *(run.summary.get(c) for c in _COLUMNS)] for run in members]
-    return [["run", "variant", *_COLUMNS], *body]
 
 
 def draw_rdf(experiment: ExperimentRun) -> Drawn:

@@ -90,15 +90,9 @@ def draw_by_size(experiment: ExperimentRun) -> Drawn:
     reference = results.name_reference(experiment)
     axes.set(xlabel=f"{reference} force |F| (eV/Å)", ylabel="force error |ΔF| (eV/Å)")
     style.add_legend_above(figure, axes)
-    header: list[object] = [
-        "variant",
-        "force_eV_per_A",
-        "mean_error",
-        "quartile_1",
-        "quartile_3",
-        "atoms",
-    ]
-    return figure, [header, *([v, *row] for v, rows in curves.items() for row in rows.tolist())]
+    names = ("force_eV_per_A", "mean_error", "quartile_1", "quartile_3", "atoms")
+    body = [[variant, *row] for variant, rows in curves.items() for row in rows.tolist()]
+    return figure, [["variant", *names], *body]
 
 
 def _average_held_out(run: Run) -> Floats | None:
@@ -152,14 +146,7 @@ def _draw_guides(axes: Axes, sizes: Floats) -> None:
     ends = np.asarray([sizes.min(), sizes.max()])
     for fraction, text in ((0.1, "10 %"), (1.0, "100 %")):
         axes.plot(ends, fraction * ends, ":", color=style.FAINT, linewidth=0.8, zorder=0)
-        axes.annotate(
-            text,
-            (ends[1], fraction * ends[1]),
-            (2, 0),
-            textcoords="offset points",
-            color=style.FAINT,
-            fontsize=6.5,
-            va="center",
-            annotation_clip=True,
-        )
+        look = {"color": style.FAINT, "fontsize": 6.5, "annotation_clip": True}
+        end = (ends[1], fraction * ends[1])
+        style.annotate(axes, text, end, (2, 0), ha="left", va="center", **look)
     axes.set_ylim(min(low, 0.05 * float(ends[0])), max(high, float(ends[1])))

@@ -12,8 +12,6 @@ from pipeline_atoms.figures.properties import Property, make_rows, name_panel, r
 from pipeline_core.figures import Drawn, style
 from pipeline_core.project.run import ExperimentRun
 
-_COLUMNS: Final = 3
-"""Largest number of panels side by side."""
 _LINE: Final = 0.28
 """Height of a structure in a list, inches."""
 _EDGES: Final = 0.9
@@ -59,7 +57,7 @@ def draw_equations(experiment: ExperimentRun) -> Drawn:
     panels: dict[tuple[str, str, str], list[Property]] = {}
     for one in found:
         panels.setdefault((one.entry, one.summary["formula"], one.variant), []).append(one)
-    figure, axes = make_grid(len(panels))
+    figure, axes = style.make_grid(len(panels), height=2.5)
     for panel, (key, members) in zip(axes, panels.items(), strict=True):
         lowest = min(one.arrays["curve_energies"].min() for one in members)
         for number, one in enumerate(members):
@@ -83,7 +81,7 @@ def draw_elasticity(experiment: ExperimentRun) -> Drawn:
     found = read_properties(experiment, "elastic")
     if not found:
         return None
-    figure, axes = make_grid(len(found))
+    figure, axes = style.make_grid(len(found), height=2.5)
     for panel, one in zip(axes, found, strict=True):
         constants = one.arrays["constants"]
         largest = float(np.abs(constants).max())
@@ -135,15 +133,3 @@ def _make_list(found: list[Property], n_columns: int) -> tuple[Figure, list[list
     axes[0][0].set_yticks(range(len(found)), [name_panel(one, found) for one in found])
     axes[0][0].set_ylim(len(found) - 0.5, -0.5)
     return figure, axes
-
-
-def make_grid(count: int) -> tuple[Figure, list[Axes]]:
-    """Return a figure with `count` panels."""
-    n_columns = min(count, _COLUMNS)
-    n_rows = -(-count // n_columns)
-    width = style.PAGE if n_columns > 1 else style.COLUMN
-    figure, grid = style.make_canvas(n_rows, n_columns, width=width, height=2.5)
-    axes = [panel for row in grid for panel in row]
-    for panel in axes[count:]:
-        panel.set_axis_off()
-    return figure, axes[:count]

@@ -31,8 +31,8 @@ class Findings:
         """Write the findings into an empty group: the summary as attributes."""
         group.attrs.update({key: value for key, value in self.summary.items() if value is not None})
         for name, values in self.arrays.items():
-            group[name] = values.astype(h5py.string_dtype()) if values.dtype.kind == "U" else values
-            group[name].attrs["unit"] = self.units.get(name, "1")
+            data = values.astype(h5py.string_dtype()) if values.dtype.kind == "U" else values
+            group.create_dataset(name, data=data).attrs["unit"] = self.units.get(name, "1")
 
 
 Tasks = Iterator[tuple[str, Callable[[], Findings]]]

@@ -35,5 +35,3 @@ FIGURES: Final = [
         draw=spectra.draw,
     ),
 ]
-
-__all__ = ["FIGURES"]

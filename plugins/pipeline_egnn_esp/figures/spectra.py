@@ -10,8 +10,7 @@ from ase.data import chemical_symbols
 from matplotlib.axes import Axes
 from numpy.typing import NDArray
 
-from pipeline_core.artifacts import store
-from pipeline_core.figures import Drawn, Rows, style
+from pipeline_core.figures import Drawn, Rows, results, style
 from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_egnn_esp.inference import SCHEMA
 from pipeline_egnn_esp.options import ESPEvaluateOptions
@@ -79,13 +78,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
 
 def _read_first(experiment: ExperimentRun) -> Spectra | None:
     for run in experiment.runs.values():
-        if not run.inference.exists():
-            continue
-        with (
-            store.open_artifact(run.inference, SCHEMA) as file,
-            store.explain_damage(run.inference),
-        ):
-            for name, group in file.items():
+        with results.open_inference(run, SCHEMA) as file:
+            for name, group in (file or {}).items():
                 bands, density = (_read(group, part) for part in ("bands", "density"))
                 if bands or density:
                     numbers = group["atomic_numbers"][()].tolist()
@@ -133,14 +127,10 @@ def _name_ticks(bands: Part) -> dict[float, str]:
     """Return names of special points by their place; two points at one place are joined."""
     names: dict[float, str] = {}
     for place, label in zip(bands["ticks"].tolist(), bands["labels"], strict=True):
-        name = _format_label(label)
+        text = label.decode() if isinstance(label, bytes) else label
+        name = "Γ" if text == "G" else text
         names[place] = f"{names[place]}|{name}" if place in names else name
     return names
-
-
-def _format_label(label: str | bytes) -> str:
-    text = label.decode() if isinstance(label, bytes) else label
-    return "Γ" if text == "G" else text
 
 
 def _draw_density(axes: Axes, density: Part, window: tuple[float, float] | None) -> Rows:

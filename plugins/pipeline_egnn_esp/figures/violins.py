@@ -115,9 +115,5 @@ def _draw_violins(axes: Axes, groups: Sequence[Violin]) -> None:
     names = [one["name"] for one in groups]
     axes.set_xticks(range(len(names)), names)
     axes.tick_params(axis="x", length=0)
-    _keep_apart(axes, names)
-
-
-def _keep_apart(axes: Axes, names: Sequence[str]) -> None:
     if max(map(len, names)) > 3:
         axes.tick_params(axis="x", labelrotation=60)

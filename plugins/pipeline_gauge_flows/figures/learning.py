@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,14 +11,14 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from pipeline_core.figures import Drawn, Rows, results, style
+from pipeline_core.figures import Drawn, results, style, tabulate
 from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_gauge_flows.figures import runs
 from pipeline_gauge_flows.figures.curves import read_curve
 from pipeline_gauge_flows.figures.runs import Group
 
-History = Sequence[dict[str, Any]]
-Value = Callable[[dict[str, Any]], float | None]
+Records = Sequence[Mapping[str, Any]]
+"""Rows of the table, one an epoch."""
 
 _EARLY: Final = 0.02
 """Fraction of the first epochs that may lie outside the axis of the loss, if it falls steeply."""
@@ -27,43 +27,50 @@ _EARLY: Final = 0.02
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw loss, effective sample size, norm of the gradient and learning rate of all variants."""
     trained = [
-        (group, run, records)
+        (group, _list_rows(run, history))
         for group in runs.group_runs(experiment)
         for run in group.runs
-        if (records := results.read_history(run))
+        if (history := results.read_history(run))
     ]
     if not trained:
         return None
     figure, rows = style.make_canvas(2, 2, width=style.PAGE, height=2.0, sharex=True)
     loss, ess, norm, rate = (axes for row in rows for axes in row)
-    for group, run, records in trained:
-        _draw_line(loss, group, records, lambda one: one["train"]["loss"], ":")
-        _draw_line(loss, group, records, lambda one: (one.get("val") or {}).get("loss"))
-        _draw_ess(ess, group, run, records)
-        _draw_line(norm, group, records, lambda one: one.get("grad_norm"))
-        _draw_line(rate, group, records, lambda one: one.get("lr"))
+    for group, records in trained:
+        _draw_line(loss, group, records, "train_loss", ":")
+        _draw_line(loss, group, records, "val_loss")
+        _draw_line(ess, group, records, "ess")
+        _draw_line(norm, group, records, "grad_norm")
+        _draw_line(rate, group, records, "lr")
     _label_axes(loss, ess, norm, rate)
-    _crop_loss(loss, [records for _, _, records in trained])
-    _draw_legend(figure, {group.name: group for group, _, _ in trained})
-    return figure, _make_table([(group, run, records) for group, run, records in trained])
+    everything = [record for _, records in trained for record in records]
+    _crop_loss(loss, everything)
+    _draw_legend(figure, {group.name: group for group, _ in trained})
+    return figure, tabulate(everything)
 
 
-def _draw_line(axes: Axes, group: Group, records: History, value: Value, line: str = "-") -> None:
-    values = [(record["epoch"], value(record)) for record in records]
-    points = [(epoch, number) for epoch, number in values if number is not None]
+def _list_rows(run: Run, history: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    curve = read_curve(run)
+    return [
+        {
+            "variant": run.variant,
+            "seed": run.seed,
+            "epoch": record["epoch"],
+            "train_loss": record["train"]["loss"],
+            "val_loss": (record.get("val") or {}).get("loss"),
+            "ess": None if curve is None else float(curve.ess[number]),
+            **{name: record.get(name) for name in ("grad_norm", "lr", "seconds")},
+        }
+        for number, record in enumerate(history)
+    ]
+
+
+def _draw_line(axes: Axes, group: Group, records: Records, name: str, line: str = "-") -> None:
+    points = [(one["epoch"], one[name]) for one in records if one[name] is not None]
     marker = "o" if len(points) < 2 else ""
     width = 0.7 if len(group.runs) > 1 else 1.2
     x, y = [epoch for epoch, _ in points], [number for _, number in points]
     axes.plot(x, y, line, marker=marker, color=group.colour, linewidth=width)
-
-
-def _draw_ess(axes: Axes, group: Group, run: Run, records: History) -> None:
-    curve = read_curve(run)
-    if curve is not None:
-        width = 0.7 if len(group.runs) > 1 else 1.2
-        epochs = [record["epoch"] for record in records]
-        marker = "o" if len(epochs) < 2 else ""
-        axes.plot(epochs, curve.ess, marker=marker, color=group.colour, linewidth=width)
 
 
 def _label_axes(loss: Axes, ess: Axes, norm: Axes, rate: Axes) -> None:
@@ -79,9 +86,9 @@ def _label_axes(loss: Axes, ess: Axes, norm: Axes, rate: Axes) -> None:
     loss.legend(lines, ["training", "validation"], loc="upper right")
 
 
-def _crop_loss(axes: Axes, histories: Sequence[History]) -> None:
+def _crop_loss(axes: Axes, records: Records) -> None:
     """Crop the losses of the first few epochs, next to which the rest would look flat."""
-    values = np.array([record["train"]["loss"] for records in histories for record in records])
+    values = np.array([record["train_loss"] for record in records])
     top, low = np.quantile(values, 1 - _EARLY), values.min()
     if np.isfinite(top) and values.max() > top + 2 * (top - low):
         axes.set_ylim(top=float(top + 0.1 * (top - low)))
@@ -99,26 +106,3 @@ def _draw_legend(figure: Figure, groups: dict[str, Group]) -> None:
 def _name_group(group: Group) -> str:
     n = len(group.runs)
     return f"{group.name}, {n} runs" if n > 1 else group.name
-
-
-def _make_table(trained: Sequence[tuple[Group, Run, History]]) -> Rows:
-    table: Rows = [
-        ["variant", "seed", "epoch", "train_loss", "val_loss", "ess", "grad_norm", "lr", "seconds"]
-    ]
-    for _, run, records in trained:
-        ess = read_curve(run)
-        for number, record in enumerate(records):
-            table.append(
-                [
-                    run.variant,
-                    run.seed,
-                    record["epoch"],
-                    record["train"]["loss"],
-                    (record.get("val") or {}).get("loss"),
-                    None if ess is None else float(ess.ess[number]),
-                    record.get("grad_norm"),
-                    record.get("lr"),
-                    record.get("seconds"),
-                ]
-            )
-    return table

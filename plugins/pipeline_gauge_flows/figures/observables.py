@@ -22,7 +22,11 @@ _SPREAD: Final = 0.5
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the deviation of each average from its reference, in standard errors."""
-    compared = [one for one in runs.list_evaluated(experiment) if _check_distances(one)]
+    compared = [
+        one
+        for one in runs.list_evaluated(experiment)
+        if any(_select_distances(one, name) for name in one.first["observables"])
+    ]
     if not compared:
         return None
     names = list(dict.fromkeys(name for one in compared for name in one.first["observables"]))
@@ -45,10 +49,6 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return figure, _make_table(compared)
 
 
-def _check_distances(one: EvaluatedRun) -> bool:
-    return any(_select_distances(one, name) for name in one.first["observables"])
-
-
 def _select_distances(one: EvaluatedRun, name: str) -> dict[str, float]:
     report = one.first["observables"].get(name)
     sigmas = report["sigmas"] if report else {}
@@ -63,22 +63,17 @@ def _draw_points(axes: Axes, place: float, one: EvaluatedRun, name: str) -> None
 
 
 def _make_handles(experiment: ExperimentRun, runs_shown: Sequence[EvaluatedRun]) -> list[Line2D]:
-    compared = [
-        _select_distances(one, name) for one in runs_shown for name in one.first["observables"]
-    ]
-    keys = {key for distances in compared for key in distances}
+    keys = {
+        key
+        for one in runs_shown
+        for name in one.first["observables"]
+        for key in _select_distances(one, name)
+    }
+    look: dict[str, Any] = {"color": style.INK, "linestyle": ""}
     handles = [
-        Line2D(
-            [],
-            [],
-            color=style.INK,
-            marker=marker,
-            markerfacecolor=style.INK if marker == "o" else "white",
-            linestyle="",
-            label=f"against {label}",
-        )
+        Line2D([], [], marker=marker, markerfacecolor=face, label=f"against {label}", **look)
         for key, (label, marker) in _AGAINST.items()
-        if key in keys
+        if key in keys and (face := style.INK if marker == "o" else "white")
     ]
     present = {one.colour for one in runs_shown}
     groups = [group for group in runs.group_runs(experiment) if group.colour in present]

@@ -139,12 +139,8 @@ def _identify_training(run: Run) -> str:
 
 def _name_groups(alike: Sequence[Sequence[Run]]) -> list[str]:
     """Return the names of groups: by their loops if these differ, else by variant."""
-    loops = [_describe_loops(runs[0]) for runs in alike]
+    loops = [_LOOPS[runs[0].get_section("model", GaugeOptions).layers.loops] for runs in alike]
     return loops if len(set(loops)) == len(alike) > 1 else [_strip_number(runs) for runs in alike]
-
-
-def _describe_loops(run: Run) -> str:
-    return _LOOPS[run.get_section("model", GaugeOptions).layers.loops]
 
 
 def _strip_number(runs: Sequence[Run]) -> str:

@@ -39,13 +39,9 @@ def draw(experiment: ExperimentRun) -> Drawn:
         values, errors = ([entry["ess"][key] or 0.0 for entry in law] for key in ("value", "error"))
         axes.errorbar(volumes * shift, values, errors, fmt="o", color=one.colour, capsize=2)
         for entry in law:
-            row = [
-                one.run.variant,
-                runs.format_extents(entry),
-                entry["volume"],
-                *entry["ess"].values(),
-            ]
-            table.append([*row, entry["expected"]["value"], entry["sigmas"]])
+            where = [one.run.variant, runs.format_extents(entry), entry["volume"]]
+            expected = entry["expected"]["value"]
+            table.append([*where, *entry["ess"].values(), expected, entry["sigmas"]])
     axes.set(xscale="log", ylabel="effective sample size", xlabel="lattice")
     least = min(float(row[3]) for row in table[1:])  # type: ignore[arg-type]
     axes.set_xticks(list(names), list(names.values()))

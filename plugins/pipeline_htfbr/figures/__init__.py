@@ -59,5 +59,3 @@ FIGURES: Final = [
         draw=stationary.draw,
     ),
 ]
-
-__all__ = ["FIGURES"]

@@ -16,7 +16,6 @@ from pipeline_core.project.run import ExperimentRun
 from pipeline_htfbr.figures import uses
 from pipeline_htfbr.figures.uses import Cut
 
-_COLUMNS: Final = 3
 _LEVELS: Final = 9
 _EXACT_DOTS: Final = 25
 
@@ -27,15 +26,9 @@ def draw(experiment: ExperimentRun) -> Drawn:
     if extract is None:
         return None
     variant, cuts = extract["variant"], [Cut(**one) for one in extract["cuts"]]
-    n_columns = min(_COLUMNS, len(cuts))
-    n_rows = -(-len(cuts) // n_columns)
-    width = style.PAGE if n_columns > 1 else style.COLUMN
-    figure, axes = style.make_canvas(n_rows, n_columns, width=width, height=2.1)
-    panels = [panel for row in axes for panel in row]
-    for panel, cut in zip(panels, cuts, strict=False):
+    figure, panels = style.make_grid(len(cuts), height=2.1)
+    for panel, cut in zip(panels, cuts, strict=True):
         _draw_line(panel, cut) if len(cut.axes) == 1 else _draw_contours(panel, cut)
-    for panel in panels[len(cuts) :]:
-        panel.set_axis_off()
     _add_legend(figure, variant, cuts)
     header: list[object] = ["variant", "coordinates", "value_0", "value_1", "fitted_cm-1"]
     rows = [[variant, *row] for cut in cuts for row in _list_rows(cut)]

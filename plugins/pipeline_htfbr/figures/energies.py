@@ -34,7 +34,7 @@ def draw_windows(experiment: ExperimentRun) -> Drawn:
         for fit in fits:
             table += [
                 [fit.run.variant, place, *(w[key] for key in _WINDOW)]
-                for w in fit.surface["errors"].get(place, {}).get("windows", [])
+                for w in fit.list_windows(place)
             ]
     panels[0].set_ylabel("RMSE (cm⁻¹)")
     style.add_legend_above(figure, panels[0])
@@ -47,13 +47,12 @@ _WINDOW: Final = ("from", "to", "n_points", "rmse", "mae", "max_error")
 def _draw_panel(axes: Axes, place: str, fits: list[Fit]) -> None:
     filled: dict[tuple[float, float | None], int] = {}
     for fit in fits:
-        for window in fit.surface["errors"].get(place, {}).get("windows", []):
+        for window in fit.list_windows(place):
             if window["n_points"]:
                 filled[window["from"], window["to"]] = window["n_points"]
     windows = sorted(filled, key=lambda ends: ends[0])
     for number, fit in enumerate(fits):
-        reported = fit.surface["errors"].get(place, {}).get("windows", [])
-        errors = {(w["from"], w["to"]): w["rmse"] for w in reported}
+        errors = {(w["from"], w["to"]): w["rmse"] for w in fit.list_windows(place)}
         drawn = [(i, errors[w]) for i, w in enumerate(windows) if errors.get(w)]
         x, y = [i for i, _ in drawn], [error for _, error in drawn]
         axes.plot(x, y, "o-", color=style.choose_colour(number), label=fit.run.variant)

@@ -58,6 +58,11 @@ class Fit:
         units = self.surface["errors"].get(place)
         return None if units is None else units[unit][kind]
 
+    def list_windows(self, place: str) -> list[dict[str, Any]]:
+        """Return the errors in each window of energy at a place; empty if not compared."""
+        windows: list[dict[str, Any]] = self.surface["errors"].get(place, {}).get("windows", [])
+        return windows
+
 
 def read_fits(experiment: ExperimentRun) -> list[Fit]:
     """Return the variants that have been evaluated."""

@@ -69,15 +69,11 @@ def _read_cut(group: h5py.Group, coordinates: dict[str, str], zero: float) -> Cu
         name: (group[name][:] - zero) / _INVERSE_CM for name in ("fitted", "exact") if name in group
     }
     return Cut(
-        [_add_unit(name, coordinates[name]) for name in names],
+        [n if (unit := coordinates[n]) == "1" else f"{n} ({unit})" for n in names],
         [group[f"axis_{i}"][:] for i in range(len(names))],
         heights["fitted"],
         heights.get("exact"),
     )
-
-
-def _add_unit(name: str, unit: str) -> str:
-    return name if unit == "1" else f"{name} ({unit})"
 
 
 def read_stationary_points(run: Run) -> tuple[Stationary, Stationary | None, list[tuple[int, int]]]:

@@ -15,6 +15,7 @@ from pipeline_core import hookimpl
 from pipeline_core.figures import Figure
 from pipeline_core.figures.catalogue import ENGINE_FIGURES
 from pipeline_core.figures.drawing import choose_figures
+from pipeline_core.report.chapter import read_chapter
 from pipeline_core.report.experiment import draw_experiment
 
 OF_ATOMS = [figure for figure in [*FIGURES, FIGURE] if figure.name != "dataset"]
@@ -100,6 +101,21 @@ def test_the_experiment_chooses_names_and_formats(folder):
     # Who names a figure of a paper gets it.
     experiment = ask_for(folder, "{names: [of_toy]}", make_figure("of_toy", paper=True))
     assert [figure.name for figure in choose_figures(experiment)] == ["of_toy"]
+
+
+@pytest.mark.slow
+def test_a_figure_without_a_picture_is_a_table_of_the_page(folder):
+    rows = [["variant", "rmse_cm-1", "points"], ["base", 12.34567, 4100], ["wide", None, 0.25]]
+    numbers = make_figure("numbers", lambda experiment: (None, rows))
+    experiment = ask_for(folder, "{names: [numbers], formats: [png]}", numbers)
+    assert draw_experiment(experiment)["drawn"] == ["numbers"]
+    assert {path.suffix for path in experiment.folder.glob("numbers.*")} == {".csv", ".rst"}
+    chapter = read_chapter(experiment.folder, experiment.experiment)
+    assert chapter.illustrations == []
+    (table,) = [one for one in chapter.results if one.title == numbers.title]
+    assert table.header == ["variant", "rmse (cm⁻¹)", "points"]
+    assert table.rows == [["base", "12.35", "4,100"], ["wide", "–", "0.25"]]
+    assert 'href="numbers.csv"' in (experiment.folder / "summary.html").read_text()
 
 
 def test_an_experiment_without_any_result_has_a_summary_alone(folder):

@@ -288,10 +288,6 @@ def estimate_independent(report: dict[str, Any]):
     return compute_independent(Value(0.0, N**-0.5), Value(value * STEP.length, N**-0.5), STEP)
 
 
-def read_words(axes):
-    return [text.get_text() for text in axes.texts]
-
-
 def read_legend(figure):
     return [text.get_text() for one in figure.legends for text in one.get_texts()]
 

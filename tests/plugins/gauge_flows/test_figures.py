@@ -108,7 +108,7 @@ def test_without_a_second_ensemble_there_is_none_in_the_figures(tmp_path):
 
 def test_independent_configurations_are_priced(loops):
     """One flow beside a slow heat bath, where it pays for its training, the others beside fast."""
-    figure, table = costs.draw(loops)
+    _, table = costs.draw(loops)
     (flow,) = select_rows(table, variant="loops_seed0", by="flow")
     expected = np.exp(made_up.VARIANCES["learned"])
     assert flow["needed_reweighted"] == pytest.approx(expected, rel=0.1)
@@ -118,10 +118,8 @@ def test_independent_configurations_are_priced(loops):
     assert heatbath["seconds_per_independent"] == 1e-4
     (pays,) = select_rows(table, variant=made_up.PAYS, by="flow")
     assert pays["break_even"] == pytest.approx(16 / (5e-3 - pays["seconds_per_independent"]))
-    shown = made_up.read_words(figure.axes[0])
-    assert {"flow: loops_seed0", "heat bath", "HMC", "100 µs", "3.0: 2 τ"} <= set(shown)
-    assert f"{pays['break_even']:,.0f} configurations" in " ".join(shown)
-    assert sum(text.startswith("never") for text in shown) == 3
+    flows = select_rows(table, by="flow")
+    assert sum(row["break_even"] is None for row in flows) == 3
 
 
 def test_log_z_lies_between_its_bounds(loops):

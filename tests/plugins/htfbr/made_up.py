@@ -152,8 +152,3 @@ def write_uses(run, *, exact=True):
             file.create_dataset(f"stationary/{name}/frequencies", data=frequencies)
         if exact:
             file.create_dataset("stationary/pairs", data=[[0, 0], [2, 2]])
-
-
-def list_words(figure):
-    """Return the texts of a drawn table."""
-    return [text.get_text() for text in figure.axes[0].texts]

@@ -11,7 +11,7 @@ FIGURES: Final = [
     Figure(
         name="table1",
         title="Table I: errors of the networks",
-        caption="Each network of the paper, its numbers and below them ours; what differs between "
+        caption="Each network of the paper, its numbers and ours; what differs between "
         "the two is said where the paper's numbers stand beside ours.",
         category="Reproduction",
         draw=accuracy.draw_table_1,
@@ -98,5 +98,3 @@ FIGURES: Final = [
         draw=scaling.draw,
     ),
 ]
-
-__all__ = ["FIGURES"]

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from textwrap import fill
 from typing import Any, Final
 
-from pipeline_core.figures import Drawn, Rows, parity, reproduction, style, tables
-from pipeline_core.figures.formats import format_number
+from pipeline_core.figures import Drawn, parity, reproduction, style, tabulate
 from pipeline_core.figures.predictions import Comparison, read_comparisons
 from pipeline_core.figures.quantities import add_unit
 from pipeline_core.project.run import ExperimentRun
@@ -41,12 +40,12 @@ Compared = dict[str, Comparison]
 
 
 def draw_table_1(experiment: ExperimentRun) -> Drawn:
-    """Draw Table I: the errors of the networks, the paper's and ours."""
+    """Tabulate the errors of the networks, the paper's and ours, as Table I."""
     return _draw_table(experiment, "network", _TABLE_1, _ERRORS)
 
 
 def draw_table_2(experiment: ExperimentRun) -> Drawn:
-    """Draw Table II: times of a step of molecular dynamics, the paper's and ours."""
+    """Tabulate times of a step of molecular dynamics, the paper's and ours, as Table II."""
     return _draw_table(experiment, "crystal", _TABLE_2, _STEPS)
 
 
@@ -56,26 +55,21 @@ def _draw_table(
     rows: Mapping[str, str],
     columns: Mapping[str, str],
 ) -> Drawn:
-    """Draw the entries `<row>_<column>` of the paper's numbers, two lines for each row."""
+    """Tabulate the entries `<row>_<column>` of the paper's numbers, and ours."""
     report = reproduction.compare(experiment)
     by_id = {entry["id"]: entry for entry in report["entries"]} if report else {}
     entries = {row: [by_id.get(f"{row}_{column}") for column in columns] for row in rows}
     if not any(e and e["ours"] is not None for of_row in entries.values() for e in of_row):
         return None
-    table: Rows = [["whose", title, *columns.values()]]
-    for whose in ("paper", "ours"):
-        for row, name in rows.items():
-            table.append([whose, name, *(e and e[whose] for e in entries[row])])
-    body = sorted(table[1:], key=lambda line: list(rows.values()).index(str(line[1])))
-    cells = [[str(whose), str(name), *map(_format, values)] for whose, name, *values in body]
-    widths = [0.08, 0.3, *[0.62 / len(columns)] * len(columns)]
-    return tables.draw(["whose", title, *columns.values()], cells, widths), table
-
-
-def _format(value: Any) -> str:
-    if value is not None and value >= 1000:
-        return f"{value:,.0f}"
-    return format_number(value)
+    return None, tabulate(
+        {
+            "whose": whose,
+            title: name,
+            **dict(zip(columns.values(), (e and e[whose] for e in entries[row]), strict=True)),
+        }
+        for whose in ("paper", "ours")
+        for row, name in rows.items()
+    )
 
 
 def draw_parity(experiment: ExperimentRun) -> Drawn:
@@ -108,14 +102,8 @@ def draw_parity(experiment: ExperimentRun) -> Drawn:
 
 def _make_panels(columns: dict[str, Compared]) -> dict[str, dict[str, Any]]:
     """Return an extract of columns; each quantity has the same axes in all columns."""
-    panels: dict[str, dict[str, Any]] = {name: {} for name in columns}
-    for quantity in _PARITY if columns else ():
-        alike = [compared[quantity] for compared in columns.values()]
-        shift = parity.find_centre(alike)
-        limits = parity.find_common_range(alike, shift)
-        for name, compared in columns.items():
-            panels[name][quantity] = parity.make_panel(compared[quantity], limits, shift)
-    return panels
+    rows = parity.make_rows({name: [c[q] for q in _PARITY] for name, c in columns.items()})
+    return {name: dict(zip(_PARITY, panels, strict=True)) for name, panels in rows.items()}
 
 
 def _read_columns(experiment: ExperimentRun) -> dict[str, Compared]:

@@ -10,9 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
 from pipeline_core.config.sections import TrainOptions
-from pipeline_core.figures import Drawn, Rows, results, style, tables
-from pipeline_core.figures.formats import format_number
-from pipeline_core.figures.provenance import format_duration
+from pipeline_core.figures import Drawn, Rows, results, style, tabulate
 from pipeline_core.figures.quantities import Quantity, add_unit, find_quantity
 from pipeline_core.figures.results import Errors
 from pipeline_core.project.run import ExperimentRun
@@ -86,7 +84,7 @@ def _draw_errors(above: Axes, below: Axes, courses: Sequence[Course], name: str)
 
 
 def draw_table(experiment: ExperimentRun) -> Drawn:
-    """Draw the errors on the held-out split side by side."""
+    """Tabulate the errors on the held-out split side by side."""
     courses = read_budgets(experiment)
     reports = {course.run.variant: results.read_metrics(course.run) for course in courses}
     split = next((report.held_out for report in reports.values() if report is not None), None)
@@ -98,17 +96,23 @@ def draw_table(experiment: ExperimentRun) -> Drawn:
         if report is not None and split in report.splits
     }
     shown = [find_quantity(n) for n in _SHOWN if any(n in table for table in errors.values())]
-    titles = [add_unit(f"{quantity.title} MAE", quantity.error_unit) for quantity in shown]
-    table: Rows = [["training", "variant", "epochs", "seconds", "split", *titles]]
-    cells = []
-    for course in (course for course in courses if course.run.variant in errors):
-        by_name, seconds = errors[course.run.variant], float(course.seconds[-1])
-        values = [_convert_error(by_name.get(quantity.name), quantity) for quantity in shown]
-        row = [course.name, course.run.variant]
-        table.append([*row, course.epochs, seconds, split, *values])
-        cells.append([*row, format_duration(seconds), *map(format_number, values)])
-    widths = [0.7 - 0.115 * len(shown), 0.22, 0.08, *[0.115] * len(shown)]
-    return tables.draw(["training", "variant", "time", *titles], cells, widths), table
+    return None, tabulate(
+        {
+            "training": course.name,
+            "variant": course.run.variant,
+            "epochs": course.epochs,
+            "seconds": float(course.seconds[-1]),
+            "split": split,
+            **{
+                add_unit(f"{one.title} MAE", one.error_unit): _convert_error(
+                    errors[course.run.variant].get(one.name), one
+                )
+                for one in shown
+            },
+        }
+        for course in courses
+        if course.run.variant in errors
+    )
 
 
 def _convert_error(errors: Errors | None, quantity: Quantity) -> float | None:

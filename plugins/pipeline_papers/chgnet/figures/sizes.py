@@ -20,9 +20,10 @@ _QUANTILES: Final = (0.05, 0.25, 0.5, 0.75, 0.95, 1.0)
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw a histogram of each kind, of all splits together."""
-    counts = _count_features(experiment)
-    if not counts:
+    sizes = results.read_all_sizes(experiment, ("atom", "edge", "angle"))
+    if not sizes:
         return None
+    counts = {"atoms": sizes["atom"], "bonds": sizes["edge"] // 2, "angles": sizes["angle"]}
     figure, (row,) = style.make_canvas(1, len(counts), width=style.PAGE, height=2.2)
     for number, (axes, (kind, values)) in enumerate(zip(row, counts.items(), strict=True)):
         _draw_histogram(axes, values, style.choose_colour(number))
@@ -34,20 +35,6 @@ def draw(experiment: ExperimentRun) -> Drawn:
         for kind, values in counts.items()
     ]
     return figure, [header, *table]
-
-
-def _count_features(experiment: ExperimentRun) -> dict[str, Counts]:
-    """Return atoms, bonds and angles of each sample, of the first run that has them."""
-    for run in experiment.runs.values():
-        splits = [
-            s for s in results.read_sizes(run).values() if {"atom", "edge", "angle"} <= s.keys()
-        ]
-        if sum(len(s["atom"]) for s in splits):
-            atoms, edges, angles = (
-                np.concatenate([s[kind] for s in splits]) for kind in ("atom", "edge", "angle")
-            )
-            return {"atoms": atoms, "bonds": edges // 2, "angles": angles}
-    return {}
 
 
 def _draw_histogram(axes: Axes, values: Counts, colour: str) -> None:

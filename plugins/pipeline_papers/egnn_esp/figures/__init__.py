@@ -91,5 +91,3 @@ FIGURES: Final = [
         draw=tiled.draw,
     ),
 ]
-
-__all__ = ["FIGURES"]

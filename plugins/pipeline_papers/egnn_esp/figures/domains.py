@@ -18,22 +18,17 @@ def draw(experiment: ExperimentRun) -> Drawn:
     content = read_domains(experiment)
     if content is None:
         return None
-    n_columns = min(2, len(content.labels))
-    n_rows = -(-len(content.labels) // n_columns)
-    figure, rows = style.make_canvas(n_rows, n_columns, width=style.PAGE, height=2.2)
+    n_panels = len(content.labels)
+    figure, panels = style.make_grid(n_panels, height=2.2, most_columns=2, width=style.PAGE)
     figure.set_dpi(pictures.RASTER_DPI)
-    panels = [axes for row in rows for axes in row]
-    palette = pictures.make_part_colours(content.parts)
+    palette = np.asarray(pictures.make_part_colours(content.parts))
     table: Rows = [["method", "part", "atoms", "neighbours", "received"]]
-    for axes, (method, labels) in zip(panels, content.labels.items(), strict=False):
-        colours = pictures.map_to_colours(labels, palette)
-        pictures.draw_atoms(axes, content.positions, colours, _DIAMETER)
+    for axes, (method, labels) in zip(panels, content.labels.items(), strict=True):
+        pictures.draw_atoms(axes, content.positions, palette[labels], _DIAMETER)
         pictures.draw_box(axes, content.cell)
         neighbours = np.count_nonzero(content.traffic[method], axis=1)
         axes.set_title(f"{NAMES[method]}: {neighbours.mean():.1f} neighbours a part")
         counts = (content.atoms[method], neighbours, content.traffic[method].sum(1))
         rows_of_method = zip(range(content.parts), *counts, strict=True)
         table += [[method, *map(int, row)] for row in rows_of_method]
-    for axes in panels[len(content.labels) :]:
-        axes.set_axis_off()
     return figure, table

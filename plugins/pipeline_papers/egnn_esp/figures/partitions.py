@@ -8,7 +8,7 @@ from typing import Any, Final
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from pipeline_core.figures import Drawn, style
+from pipeline_core.figures import Drawn, style, tabulate
 from pipeline_core.project.run import ExperimentRun
 from pipeline_papers.egnn_esp.figures.results import choose_style, order_methods, read_study
 
@@ -40,8 +40,7 @@ def draw(experiment: ExperimentRun) -> Drawn:
     for axes in rows[-1]:
         style.set_rank_axis(axes, [one["parts"] for one in records], "parts")
     style.add_legend_above(figure, rows[0][0])
-    header: list[object] = list(records[0])
-    return figure, [header, *([one[str(key)] for key in header] for one in records)]
+    return figure, tabulate(records)
 
 
 def _draw_panel(

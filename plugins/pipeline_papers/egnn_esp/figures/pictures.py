@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from colorsys import hls_to_rgb
 from itertools import product
 from typing import Any, Final
@@ -101,9 +100,3 @@ def draw_box(axes: Axes, cell: Floats) -> None:
 def make_part_colours(n: int) -> list[tuple[float, float, float]]:
     """Return colours of parts, far apart for consecutive parts, which often touch."""
     return [hls_to_rgb((k * _GOLDEN) % 1.0, _LIGHTNESS[k % 3], 0.75) for k in range(n)]
-
-
-def map_to_colours(values: ArrayLike, palette: Sequence[Any]) -> Floats:
-    """Return the colour of each value, (n, 3)."""
-    colours: Floats = np.asarray(palette)[np.asarray(values)]
-    return colours

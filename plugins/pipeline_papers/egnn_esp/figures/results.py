@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
 from pipeline_core.artifacts.extracts import shorten
@@ -99,6 +102,43 @@ def order_methods(methods: Iterable[str]) -> list[str]:
     """Return the given methods in the order of all figures."""
     there = set(methods)
     return [name for name in NAMES if name in there]
+
+
+def draw_measured(
+    axes: Axes,
+    content: Mapping[str, Any],
+    records: Sequence[Mapping[str, Any]],
+    values: Sequence[float],
+    modelled: Sequence[float],
+    **look: Any,
+) -> None:
+    """Draw numbers of measured passes against ranks, hollow where ranks share cores, and a model.
+
+    Args:
+        axes: The panel.
+        content: The study of scaling.
+        records: Its records of the passes.
+        values: A number of each pass.
+        modelled: The same by the cost model.
+        **look: Further arguments of `Axes.plot` for the passes.
+    """
+    axes.plot([one["ranks"] for one in records], modelled, ":", color=style.INK, linewidth=1)
+    colour = style.COLOURS[0]
+    for one, value in zip(records, values, strict=True):
+        face = colour if one["ranks"] <= content["processors"] else "white"
+        look |= {"color": colour, "markerfacecolor": face, "markersize": 4.5}
+        axes.plot(one["ranks"], value, "o", **look)
+
+
+def make_handles() -> list[Artist]:
+    """Return the handles that explain `draw_measured`."""
+    look: dict[str, Any] = {"color": style.COLOURS[0], "marker": "o", "linestyle": ""}
+    hollow = look | {"markerfacecolor": "white", "label": "measured, ranks share cores"}
+    return [
+        Line2D([], [], label="measured", **look),
+        Line2D([], [], **hollow),
+        Line2D([], [], color=style.INK, linestyle=":", label="model"),
+    ]
 
 
 def choose_style(method: str) -> dict[str, Any]:

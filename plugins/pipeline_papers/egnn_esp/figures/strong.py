@@ -13,7 +13,13 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.project.run import ExperimentRun
-from pipeline_papers.egnn_esp.figures.results import choose_style, order_methods, read_study
+from pipeline_papers.egnn_esp.figures.results import (
+    choose_style,
+    draw_measured,
+    make_handles,
+    order_methods,
+    read_study,
+)
 
 Record = dict[str, Any]
 
@@ -44,12 +50,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
 def _draw_measured(axes: Axes, records: Sequence[Record], content: Record) -> None:
     """Draw measured times, and predictions of the model for them."""
     ranks = [one["ranks"] for one in records]
-    axes.plot(ranks, [one["modelled"] for one in records], ":", color=style.INK, linewidth=1)
-    for one in records:
-        alone = one["ranks"] <= content["processors"]
-        face = style.COLOURS[0] if alone else "white"
-        look_of: Record = {"color": style.COLOURS[0], "markerfacecolor": face, "markersize": 4.5}
-        axes.plot(one["ranks"], one["seconds"], "o", **look_of)
+    seconds, modelled = ([one[key] for one in records] for key in ("seconds", "modelled"))
+    draw_measured(axes, content, records, seconds, modelled)
     axes.set(title="measured", ylabel="pass (s)", yscale="log")
     style.set_rank_axis(axes, ranks, "ranks")
     low, high = axes.get_ylim()
@@ -111,15 +113,7 @@ def _select_method(records: Sequence[Record], method: str) -> list[Record]:
 
 
 def _draw_legend(figure: Figure, projected: Sequence[Record]) -> None:
-    blue = style.COLOURS[0]
-    handles = [
-        Line2D([], [], color=blue, marker="o", linestyle="", label="measured"),
-        Line2D(
-            [], [], color=blue, marker="o", markerfacecolor="white", linestyle="",
-            label="measured, ranks share cores",
-        ),
-        Line2D([], [], color=style.INK, linestyle=":", label="model"),
-    ]  # fmt: skip
+    handles = make_handles()
     handles += [
         Line2D([], [], linestyle="--", markerfacecolor="white", **choose_style(method))
         for method in order_methods(one["method"] for one in projected)

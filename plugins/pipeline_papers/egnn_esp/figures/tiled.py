@@ -14,9 +14,8 @@ from matplotlib.colors import LogNorm
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from pipeline_core.artifacts import store
 from pipeline_core.artifacts.extracts import shorten
-from pipeline_core.figures import Drawn, style
+from pipeline_core.figures import Drawn, results, style, tabulate
 from pipeline_core.project.run import ExperimentRun
 from pipeline_egnn_esp.inference import SCHEMA
 from pipeline_papers.egnn_esp.figures import pictures
@@ -50,22 +49,20 @@ def draw(experiment: ExperimentRun) -> Drawn:
     )
     right.set(title=f"predicted H, {n_orbitals:,} orbitals", xlabel="orbital", ylabel="orbital")
     figure.colorbar(image, ax=right, label="largest magnitude (eV)", shrink=0.85, pad=0.02)
-    header: list[object] = ["structure", "atoms", "edges", "orbitals", "ranks", "pixels_not_zero"]
-    n_atoms = len(content["positions"])
-    facts = [content["name"], n_atoms, content["edges"], n_orbitals, content["ranks"]]
-    return figure, [header, [*facts, float((elements > 0).mean())]]
+    facts = {
+        "structure": content["name"],
+        "atoms": len(content["positions"]),
+        **{name: content[name] for name in ("edges", "orbitals", "ranks")},
+        "pixels_not_zero": float((elements > 0).mean()),
+    }
+    return figure, tabulate([facts])
 
 
 def _read_largest(experiment: ExperimentRun) -> dict[str, Any] | None:
     """Return the picture with the most orbitals of the first run that has one."""
     for run in experiment.runs.values():
-        if not run.inference.exists():
-            continue
-        with (
-            store.open_artifact(run.inference, SCHEMA) as file,
-            store.explain_damage(run.inference),
-        ):
-            there = {name: group for name, group in file.items() if "picture" in group}
+        with results.open_inference(run, SCHEMA) as file:
+            there = {name: group for name, group in (file or {}).items() if "picture" in group}
             if there:
                 name = max(there, key=lambda one: there[one]["picture"].attrs["orbitals"])
                 return {"name": name, **_read(there[name])}

@@ -6,16 +6,15 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from pipeline_core.figures import Drawn, Rows, style
-from pipeline_core.figures.expected import read_expected
+from pipeline_core.figures.expected import read_paper
 from pipeline_core.project.run import ExperimentRun
-from pipeline_papers.egnn_esp.figures.results import read_study
+from pipeline_papers.egnn_esp.figures.results import draw_measured, make_handles, read_study
 
 Record = dict[str, Any]
 
@@ -42,7 +41,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
     n = 1 + len(series) + ("cube" in series)
     figure, (row,) = style.make_canvas(1, n, width=style.PAGE, height=2.6)
     _draw_measured(row[0], measured, content)
-    papers = _read_papers_efficiency(experiment)
+    entry = read_paper(experiment).get(f"weak_efficiency_{_PAPERS_RANKS}")
+    papers = None if entry is None else entry.value
     for axes, (mode, records) in zip(row[1:], series.items(), strict=False):
         _draw_projected(axes, records, papers if mode == "cube" else None)
         axes.set_title(_MODES[mode])
@@ -60,14 +60,10 @@ def compute_efficiencies(records: Sequence[Record]) -> list[float]:
 def _draw_measured(axes: Axes, records: Sequence[Record], content: Record) -> None:
     ranks = [one["ranks"] for one in records]
     modelled = [100 * records[0]["modelled"] / one["modelled"] for one in records]
-    axes.plot(ranks, modelled, ":", color=style.INK, linewidth=1)
-    for one, efficiency in zip(records, compute_efficiencies(records), strict=True):
-        alone = one["ranks"] <= content["processors"]
-        face = style.COLOURS[0] if alone else "white"
-        look: Record = {"color": style.COLOURS[0], "markerfacecolor": face, "markersize": 4.5}
-        axes.plot(one["ranks"], efficiency, "o", clip_on=False, **look)
+    measured = compute_efficiencies(records)
+    draw_measured(axes, content, records, measured, modelled, clip_on=False)
     axes.set(title="measured", ylabel="efficiency (%)")
-    _label_percent(axes, [*modelled, *compute_efficiencies(records)])
+    _label_percent(axes, [*modelled, *measured])
     style.set_rank_axis(axes, ranks, "ranks")
 
 
@@ -77,14 +73,8 @@ def _draw_projected(axes: Axes, records: Sequence[Record], papers: float | None)
     axes.plot(ranks, values, "--o", clip_on=False, **look)
     for number, (one, n, value) in enumerate(zip(records, ranks, values, strict=True)):
         if number % 2 == (len(records) - 1) % 2:
-            axes.annotate(
-                f"{one['atoms'] / 1000:.3g}k",
-                (n, value),
-                (0, -9),
-                textcoords="offset points",
-                ha={0: "left", len(records) - 1: "right"}.get(number, "center"),
-                fontsize=6,
-            )
+            side = {0: "left", len(records) - 1: "right"}.get(number, "center")
+            style.annotate(axes, f"{one['atoms'] / 1000:.3g}k", (n, value), (0, -9), ha=side)
     if papers is not None:
         axes.plot(_PAPERS_RANKS, papers, "x", color=style.COLOURS[1], markersize=5)
         ranks, values = [*ranks, _PAPERS_RANKS], [*values, papers]
@@ -97,14 +87,6 @@ def _label_percent(axes: Axes, values: Sequence[float], lowest: float = 0.0) -> 
     axes.axhline(100, color=style.FAINT, linestyle=":", linewidth=0.8, zorder=0)
 
 
-def _read_papers_efficiency(experiment: ExperimentRun) -> float | None:
-    """Return the paper's efficiency on 512 GPUs, %."""
-    expected = read_expected(experiment.path.parent / "expected.yaml")
-    by_id = {entry.id: entry for entry in expected.entries} if expected else {}
-    entry = by_id.get(f"weak_efficiency_{_PAPERS_RANKS}")
-    return None if entry is None else entry.value
-
-
 def _draw_lost(axes: Axes, records: Sequence[Record]) -> None:
     """Draw the share of a pass that the mean part does not spend computing."""
     places, bottom = np.arange(len(records)), np.zeros(len(records))
@@ -112,15 +94,8 @@ def _draw_lost(axes: Axes, records: Sequence[Record]) -> None:
         share = np.array([100 * one[part] / one["seconds"] for one in records])
         axes.bar(places, share, 0.7, bottom, color=colour, hatch=hatch, edgecolor="white")
         bottom += share
-    for place, lost in zip(places, bottom, strict=True):
-        axes.annotate(
-            f"{lost:.2g}",
-            (place, lost),
-            (0, 1),
-            textcoords="offset points",
-            ha="center",
-            fontsize=6,
-        )
+    for place, lost in enumerate(bottom.tolist()):
+        style.annotate(axes, f"{lost:.2g}", (place, lost), (0, 1))
     axes.set_xticks(places, [str(one["ranks"]) for one in records])
     axes.tick_params(axis="x", length=0)
     axes.set(title="projected, losses", ylabel="share of a pass (%)", xlabel="ranks")
@@ -130,11 +105,7 @@ def _draw_lost(axes: Axes, records: Sequence[Record]) -> None:
 def _draw_legend(figure: Figure, modes: Sequence[str], *, with_paper: bool) -> None:
     blue = style.COLOURS[0]
     hollow: Record = {"color": blue, "marker": "o", "markerfacecolor": "white"}
-    handles: list[Artist] = [
-        Line2D([], [], color=blue, marker="o", linestyle="", label="measured"),
-        Line2D([], [], linestyle="", label="measured, ranks share cores", **hollow),
-        Line2D([], [], color=style.INK, linestyle=":", label="model"),
-    ]
+    handles = make_handles()
     if modes:
         handles.append(Line2D([], [], linestyle="--", label="projected", **hollow))
     if with_paper:

@@ -139,7 +139,8 @@ def study_scaling(
     source = "measured between 2 processes of this machine"
     block_bytes = basis.n_common**2 * _SIZE
     machine = Machine(cost, link, model.layers, n_rows, block_bytes)
-    processors = _count_processors(device)
+    on_gpu = device.type == "cuda"
+    processors = torch.cuda.device_count() if on_gpu else len(sched_getaffinity(0))
     return {
         "device": device.type,
         "processors": processors,
@@ -280,8 +281,3 @@ def _compute_sizes(volumes: Volumes, machine: Machine) -> dict[str, float]:
         "received": float(volumes.received.mean()),
         "bytes_received": float(machine.count_bytes_received(volumes).mean()),
     }
-
-
-def _count_processors(device: torch.device) -> int:
-    on_gpu = device.type == "cuda"
-    return torch.cuda.device_count() if on_gpu else len(sched_getaffinity(0))

@@ -34,15 +34,16 @@ FIGURES: Final = [
     Figure(
         name="cost_derivatives",
         title="Eq. 19: what a derivative costs",
-        caption="The paper: QCD on A100 GPUs, with the lower end of its 5 to 10 times fewer "
-        "configurations. Ours: wall time. Generation: of the second ensemble with its "
-        "thermalisation. Variances are those of the matrix element of the pion, from the range "
-        "that the experiment names, or without a pion those of the derivative of ⟨dS/dλ⟩, from as "
-        "many configurations; independent ensembles have as many at each end. The flow pays where "
-        "its error becomes smaller than the other's at equal cost.",
+        caption="The paper: QCD on A100 GPUs, GPU hours, with the lower end of its 5 to 10 times "
+        "fewer configurations. Ours: wall time, s. Generation: of the second ensemble with its "
+        "thermalisation. Sampled, flows, independent: a configuration by ε-reweighting, with the "
+        "flow, which is measured twice, and of each of two independent ensembles. Ratios: variance "
+        "of ε-reweighting at its best step, and of independent ensembles, over that of the flow; "
+        "of the matrix element of the pion, from the range that the experiment names, or without "
+        "a pion of the derivative of ⟨dS/dλ⟩, from as many configurations; independent ensembles "
+        "have as many at each end. Pays beside: configurations after which the error of the flow "
+        "becomes smaller than the other's at equal cost; ∞: never.",
         category="Cost",
         draw=equation19.draw,
     ),
 ]
-
-__all__ = ["FIGURES"]

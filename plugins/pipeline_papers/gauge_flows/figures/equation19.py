@@ -7,14 +7,11 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from pipeline_core.config.experiments import BASE
-from pipeline_core.figures import Drawn, Rows, tables
-from pipeline_core.figures.expected import read_paper
-from pipeline_core.figures.formats import format_number
+from pipeline_core.figures import Drawn, tabulate
+from pipeline_core.figures.expected import Entry, read_paper
 from pipeline_core.figures.provenance import read_stage_records
 from pipeline_core.project.run import ExperimentRun
 from pipeline_gauge_flows.evaluation.cost import read_training_seconds
-from pipeline_gauge_flows.figures.costs import format_time
 from pipeline_gauge_flows.figures.derivatives import Derivatives, read_derivatives
 
 _COLUMNS: Final = 3
@@ -77,73 +74,46 @@ class Terms:
         return self.training / saved if saved > 0 else inf
 
 
-_TERMS: Final = {
-    "generation": "generation",
-    "measurement": "measurement",
-    "flow": "flow evaluation",
-    "reweighting": "reweighting",
-    "sampled": "a configuration by ε-reweighting",
-    "flows": "a configuration with the flow, which is measured twice",
-    "independent": "a configuration of each of two independent ensembles",
-    "training": "training",
-    "epsilon_ratio": "variance of ε-reweighting at its best step over that of the flow",
-    "independent_ratio": "variance of independent ensembles over that of the flow",
-    "pays_beside_epsilon": "the flow pays beside ε-reweighting after",
-    "pays_beside_independent": "the flow pays beside independent ensembles after",
-}
-"""Attributes of `Terms` in the table, and their names there."""
+_TIMES: Final = ("generation", "measurement", "flow", "reweighting")
+_TERMS: Final = (
+    *_TIMES,
+    "sampled",
+    "flows",
+    "independent",
+    "training",
+    "epsilon_ratio",
+    "independent_ratio",
+    "pays_beside_epsilon",
+    "pays_beside_independent",
+)
+"""Attributes of `Terms` in the table."""
 
 
 def draw(experiment: ExperimentRun) -> Drawn:
-    """Draw the table of Eq. 19, with the paper's numbers beside ours."""
+    """Tabulate Eq. 19, with the paper's numbers beside ours."""
     differentiated = read_derivatives(experiment)[:_COLUMNS]
     if not differentiated:
         return None
     columns = {one.run.label: _compute_terms(one) for one in differentiated}
-    theirs = _read_paper_terms(
-        {name: entry.value for name, entry in read_paper(experiment).items()}
+    theirs = _read_paper_terms(read_paper(experiment))
+    return None, tabulate(
+        {
+            "term": key,
+            "paper_gpu_hours": getattr(theirs, key, None),
+            **{f"{name}_seconds": getattr(terms, key) for name, terms in columns.items()},
+        }
+        for key in _TERMS
     )
-    table: Rows = [["term", "paper_gpu_hours", *(f"{name}_seconds" for name in columns)]]
-    cells = []
-    for key, called in _TERMS.items():
-        paper: float | None = getattr(theirs, key, None)
-        ours: list[float | None] = [getattr(terms, key) for terms in columns.values()]
-        table.append([key, paper, *ours])
-        cells.append(
-            [called, _format_cell(key, paper, hours=True), *(_format_cell(key, x) for x in ours)]
-        )
-    names = ["here"] if list(columns) == [BASE] else list(columns)
-    widths = [0.46, 0.24, *[0.3 / len(columns)] * len(columns)]
-    return tables.draw(["Eq. 19", "the paper", *names], cells, widths), table
 
 
-def _format_cell(key: str, value: float | None, *, hours: bool = False) -> str:
-    if value is None:
-        return "–"
-    if key.startswith("pays"):
-        return "never" if value == inf else f"{value:,.0f} configurations"
-    if key.endswith("ratio"):
-        return format_number(value, 2)
-    return f"{value:g} GPU h" if hours else format_time(value)
-
-
-def _read_paper_terms(published: Mapping[str, float]) -> Terms | None:
+def _read_paper_terms(published: Mapping[str, Entry]) -> Terms | None:
     """Return the paper's terms in GPU hours, the variance ratio at the lower end of its range."""
-    names = ("cost_generation", "cost_measurement", "cost_flow", "cost_reweighting")
-    others = ("cost_training", "configurations_ratio_low")
-    if any(name not in published for name in (*names, *others)):
+    ids = {name: f"cost_{name}" for name in (*_TIMES, "training")}
+    ids["epsilon_ratio"] = "configurations_ratio_low"
+    if not published.keys() >= set(ids.values()):
         return None
-    generation, measurement, flow, reweighting = (published[name] for name in names)
-    training, ratio = (published[name] for name in others)
-    return Terms(
-        generation=generation,
-        measurement=measurement,
-        flow=flow,
-        reweighting=reweighting,
-        training=training,
-        epsilon_ratio=ratio,
-        independent_ratio=None,
-    )
+    values = {name: published[key].value for name, key in ids.items()}
+    return Terms(**values, independent_ratio=None)
 
 
 def _compute_terms(one: Derivatives) -> Terms:
@@ -153,9 +123,8 @@ def _compute_terms(one: Derivatives) -> Terms:
     for record in read_stage_records(one.run):
         if training is not None and record["stage"] == "train":
             training *= record.get("ranks", 1)  # as the other terms: wall time of all ranks
-    names = ("generation", "measurement", "flow", "reweighting")
     return Terms(
-        **{name: seconds[name] for name in names},
+        **{name: seconds[name] for name in _TIMES},
         training=training,
         epsilon_ratio=squares["best"],
         independent_ratio=squares.get("independent"),

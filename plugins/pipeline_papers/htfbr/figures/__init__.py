@@ -61,5 +61,3 @@ FIGURES: Final = [
         draw=training.draw_curves,
     ),
 ]
-
-__all__ = ["FIGURES"]

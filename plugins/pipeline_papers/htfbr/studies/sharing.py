@@ -94,7 +94,9 @@ def project_sharing(
     records = []
     for name, method in METHODS.items():
         for n in options.shares:
-            plan = _make_plan(table, training, run.seed, n)
+            # The first of several devices has the largest share.
+            sizes = {"n_points": len(table), "capacity": len(table), "n_ranks": n}
+            plan = Plan(batch_size=training.batch_size, seed=run.seed, rank=0, **sizes)
             steps = plan.plan_epoch(0)
             compute = _measure_epoch(method, plan, table, deepcopy(module), training, ranks)
             adding = len(steps) * link.time_ring(n_bytes, n)
@@ -109,18 +111,6 @@ def project_sharing(
         "network": network,
         "projection": records,
     }
-
-
-def _make_plan(table: Table, training: HTTrainOptions, seed: int, n_ranks: int) -> Plan:
-    """Return the plan of the first of several devices, which has the largest share."""
-    return Plan(
-        n_points=len(table),
-        batch_size=training.batch_size,
-        capacity=len(table),
-        seed=seed,
-        rank=0,
-        n_ranks=n_ranks,
-    )
 
 
 def _measure_epoch(

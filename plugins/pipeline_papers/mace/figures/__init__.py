@@ -109,5 +109,3 @@ FIGURES: Final = [
         draw=shares.draw,
     ),
 ]
-
-__all__ = ["FIGURES"]

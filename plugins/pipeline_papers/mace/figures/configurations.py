@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
-
-import numpy as np
 
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_core.config.sections import PartitionOptions, TrainOptions
@@ -57,19 +54,14 @@ class Trained:
         configuration: Configuration of the run.
         ranks: Number of ranks.
         settings: All other options, as text.
+        seconds: Median time of an epoch, s.
     """
 
     run: Run
     configuration: Configuration
     ranks: int
     settings: str
-
-    @property
-    def seconds(self) -> float:
-        """Median time of an epoch, s."""
-        seconds = results.compute_epoch_seconds(self.run)
-        assert seconds is not None, self.run.variant
-        return seconds
+    seconds: float
 
 
 def find_configuration(run: Run, strategy: str) -> Configuration | None:
@@ -88,12 +80,12 @@ def list_trained(experiment: ExperimentRun) -> list[Trained]:
 
 def _describe_trained(run: Run) -> Trained | None:
     strategy = run.get_section("partition", PartitionOptions).strategy
-    configuration = find_configuration(run, strategy)
-    if configuration is None or results.compute_epoch_seconds(run) is None:
+    configuration, seconds = find_configuration(run, strategy), results.compute_epoch_seconds(run)
+    if configuration is None or seconds is None:
         return None
     records = {record["stage"]: record for record in read_stage_records(run)}
     ranks = records.get("train", {}).get("ranks", 1)
-    return Trained(run, configuration, ranks, _format_settings(run))
+    return Trained(run, configuration, ranks, _format_settings(run), seconds)
 
 
 def _format_settings(run: Run) -> str:
@@ -106,19 +98,6 @@ def _format_settings(run: Run) -> str:
         run.get_section("train", TrainOptions).model_dump(mode="json", exclude={"profile"}),
     ]
     return json.dumps(settings, sort_keys=True)
-
-
-def collect_epoch_times(runs: Iterable[Trained]) -> dict[Configuration, dict[int, float]]:
-    """Return the time of an epoch by configuration and number of ranks, s: median over seeds."""
-    seconds: dict[Configuration, dict[int, list[float]]] = {}
-    for one in runs:
-        by_ranks = seconds.setdefault(one.configuration, {})
-        by_ranks.setdefault(one.ranks, []).append(one.seconds)
-    return {
-        c: {n: float(np.median(seconds[c][n])) for n in sorted(seconds[c])}
-        for c in CONFIGURATIONS
-        if c in seconds
-    }
 
 
 def read_profiles(experiment: ExperimentRun) -> dict[str, dict[str, Any]]:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
-from pipeline_core.figures.expected import Entry, read_paper
+import numpy as np
+
+from pipeline_core.figures.expected import read_paper
 from pipeline_core.project.run import ExperimentRun
 from pipeline_papers.mace.figures.configurations import (
     BASELINE,
     BOTH,
     CONFIGURATIONS,
     Configuration,
-    collect_epoch_times,
     find_configuration,
     list_trained,
     read_profiles,
@@ -42,12 +43,12 @@ class Point(NamedTuple):
 
 
 def list_measured(experiment: ExperimentRun) -> list[Point]:
-    """Return the times of the trainings."""
-    return [
-        Point(configuration, "measured", ranks, seconds)
-        for configuration, by_ranks in collect_epoch_times(list_trained(experiment)).items()
-        for ranks, seconds in by_ranks.items()
-    ]
+    """Return the times of the trainings, medians over seeds."""
+    seconds: dict[tuple[Configuration, int], list[float]] = {}
+    for one in list_trained(experiment):
+        seconds.setdefault((one.configuration, one.ranks), []).append(one.seconds)
+    order = sorted(seconds, key=lambda key: (CONFIGURATIONS.index(key[0]), key[1]))
+    return [Point(c, "measured", n, float(np.median(seconds[c, n]))) for c, n in order]
 
 
 def list_projected(experiment: ExperimentRun, mode: str) -> list[Point]:
@@ -73,14 +74,10 @@ def list_published(experiment: ExperimentRun) -> list[Point]:
     for identifier, entry in read_paper(experiment).items():
         parts = identifier.split("_")
         if len(parts) == 3 and parts[0] == "strong" and parts[1] in _PAPER_TIMES:
+            assert entry.unit == "min", entry.id
             configuration, ranks = _PAPER_TIMES[parts[1]], int(parts[2])
-            points.append(Point(configuration, "paper", ranks, _convert_to_seconds(entry)))
+            points.append(Point(configuration, "paper", ranks, 60 * entry.value))
     return sorted(points, key=lambda p: (CONFIGURATIONS.index(p.configuration), p.ranks))
-
-
-def _convert_to_seconds(entry: Entry) -> float:
-    assert entry.unit == "min", entry.id
-    return 60 * entry.value
 
 
 def list_published_efficiencies(experiment: ExperimentRun) -> list[Point]:

@@ -95,13 +95,6 @@ def _name_limit(capacity: dict[str, Any]) -> str:
 
 def _name(axes: Axes, place: float, text: str, *, left: bool, top: bool) -> None:
     """Write text beside a vertical line, away from curves."""
-    axes.annotate(
-        text,
-        (place, 0.97 if top else 0.03),
-        (-3 if left else 3, 0),
-        xycoords=("data", "axes fraction"),
-        textcoords="offset points",
-        ha="right" if left else "left",
-        va="top" if top else "bottom",
-        fontsize=6,
-    )
+    look = {"ha": "right" if left else "left", "va": "top" if top else "bottom"}
+    at, offset = (place, 0.97 if top else 0.03), (-3 if left else 3, 0)
+    style.annotate(axes, text, at, offset, xycoords=("data", "axes fraction"), **look)

@@ -96,16 +96,8 @@ def _draw_ranks(axes: Axes, measured: dict[Configuration, Profile]) -> None:
         _draw_stack(axes, centres, profile, 0.9 * width)
         places += list(centres)
         names += [str(rank) for rank in range(n_ranks)]
-        axes.annotate(
-            _wrap(configuration),
-            (group, 0),
-            (0, -14),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            ha="center",
-            va="top",
-            fontsize=7,
-        )
+        below: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "va": "top", "fontsize": 7}
+        style.annotate(axes, _wrap(configuration), (group, 0), (0, -14), **below)
     axes.set_xticks(places, names)
     axes.tick_params(axis="x", length=0)
     axes.set(ylabel="epoch (s)", title="measured here, by rank")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -38,10 +38,10 @@ class Range(NamedTuple):
 
 def draw(experiment: ExperimentRun) -> Drawn:
     """Draw the ranges of Table 3 with ours, and the edges of our samples."""
-    pair = _read_sizes(experiment)
-    if pair is None:
+    counts = results.read_all_sizes(experiment, ("atom", "edge"))
+    if not counts:
         return None
-    atoms, edges = pair
+    atoms, edges = counts["atom"], counts["edge"]
     ranges = [
         *_list_published(experiment),
         Range(_name(experiment), len(atoms), atoms.min(), atoms.max()),
@@ -61,16 +61,6 @@ def draw(experiment: ExperimentRun) -> Drawn:
             [ranges[-1].name, int(number), int(count), int(count), mean, mean / int(count)]
         )
     return figure, table
-
-
-def _read_sizes(experiment: ExperimentRun) -> tuple[Counts, Counts] | None:
-    """Return atoms and edges of the samples of all splits, of the first run that has them."""
-    for run in experiment.runs.values():
-        splits = [s for s in results.read_sizes(run).values() if {"atom", "edge"} <= s.keys()]
-        if sum(len(s["atom"]) for s in splits):
-            atoms, edges = (np.concatenate([s[k] for s in splits]) for k in ("atom", "edge"))
-            return atoms, edges
-    return None
 
 
 def _list_published(experiment: ExperimentRun) -> list[Range]:
@@ -95,16 +85,8 @@ def _draw_ranges(axes: Axes, ranges: list[Range]) -> None:
         axes.plot([one.least, one.most], [place, place], "-", color=colour, linewidth=4)
         # A set with a single size would have no visible length.
         axes.plot([one.least, one.most], [place, place], "|", color=colour, markersize=6)
-        axes.annotate(
-            f"{one.samples:,}",
-            (1, place),
-            (-1, 0),
-            xycoords=("axes fraction", "data"),
-            textcoords="offset points",
-            ha="right",
-            va="center",
-            fontsize=6,
-        )
+        at: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "center"}
+        style.annotate(axes, f"{one.samples:,}", (1, place), (-1, 0), ha="right", **at)
     axes.set_yticks(range(len(ranges)), [one.name for one in ranges])
     axes.set_ylim(len(ranges) - 0.4, -0.6)
     axes.tick_params(axis="y", length=0)

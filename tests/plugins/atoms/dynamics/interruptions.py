@@ -26,7 +26,7 @@ def simulate(folder, options, calculator, atoms, last=-1, model="model"):
     folder.mkdir(exist_ok=True)
     calculator.calculate = count
     try:
-        with h5py.File(folder / "md.h5", "w") as file:
+        with h5py.File(folder / "md.h5", "w", libver="v110") as file:
             group = file.create_group(options.name)
             run_dynamics(atoms, calculator, options, 0, path, group, model)
             group.visititems(

@@ -1,10 +1,15 @@
 """Interrupted molecular dynamics goes on to the bit. Oracle: the same run without interruption."""
 
+from time import sleep
+from types import SimpleNamespace
+
+import h5py
 import numpy as np
 import pytest
 from ase.build import bulk
 
 from pipeline_atoms.config.dynamics import MolecularDynamics
+from pipeline_atoms.dynamics import dynamics
 from pipeline_atoms.dynamics.dynamics import remove_restarts
 from plugins.atoms.dynamics.interruptions import simulate
 from plugins.atoms.dynamics.test_dynamics import ENSEMBLES
@@ -36,6 +41,20 @@ def test_it_goes_on_to_the_bit(tmp_path, ensemble):
         assert arrays.keys() == expected.keys()
         for name, values in expected.items():
             np.testing.assert_array_equal(arrays[name], values, name)
+
+
+@pytest.mark.slow
+def test_equal_runs_give_equal_bytes(tmp_path, monkeypatch):
+    """But for the measured time of a step: files of another second are not others."""
+    monkeypatch.setattr(dynamics, "time", SimpleNamespace(perf_counter=lambda: 0.0))
+    contents = []
+    for name in ("first", "second"):
+        run(tmp_path / name, make_options("nvt_langevin", steps=250, every=1, restart_every=200))
+        contents.append((tmp_path / name / "md.h5").read_bytes())
+        sleep(1.1)
+    with h5py.File(tmp_path / "first/md.h5") as file:
+        assert {"rdf", "rdf_error", "diffusion"} <= file["test"].keys()
+    assert contents[0] == contents[1]
 
 
 @pytest.mark.slow

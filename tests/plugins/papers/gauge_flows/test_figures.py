@@ -89,7 +89,7 @@ def test_the_papers_costs_are_what_it_concludes_from_them(between):
 
 
 def test_our_costs_follow_from_measured_times_and_errors(between):
-    figure, table = equation19.draw(between)
+    _, table = equation19.draw(between)
     ours = {row["term"]: row["base_seconds"] for row in select_rows(table)}
     assert (ours["sampled"], ours["training"]) == (1e-3, 16.0)
     assert (ours["measurement"], ours["reweighting"]) == (2e-4, 1e-3)
@@ -98,7 +98,6 @@ def test_our_costs_follow_from_measured_times_and_errors(between):
     assert ours["epsilon_ratio"] == pytest.approx(25, rel=0.4)
     saved = ours["epsilon_ratio"] * 1e-3 - 4e-3
     assert ours["pays_beside_epsilon"] == pytest.approx(16.0 / saved)
-    assert f"{16.0 / saved:,.0f} configurations" in made_up.read_words(figure.axes[0])
 
 
 @pytest.mark.slow

@@ -104,7 +104,7 @@ def test_what_is_measured_at_the_scale_of_the_paper_can_be_found(tmp_path, name)
 
 
 def test_table_2_has_the_papers_rows_and_ours(hono):
-    figure, table = tables.draw_table2(hono)
+    _, table = tables.draw_table2(hono)
     (row,) = select_rows(table, whose="paper", device="8 GPU", fit="nuwa")
     assert (row["train"], row["test"], row["points"], row["epochs"]) == (5.3e-4, 6.1e-4, 1e4, 1e5)
     ours = select_rows(table, whose="ours")
@@ -112,12 +112,10 @@ def test_table_2_has_the_papers_rows_and_ours(hono):
     assert fits[:4] == ["solver", "adaptive (solver)", "resident", "dataloader"]
     assert ours[0]["grid"] == pytest.approx(6.6e-4)
     assert ours[0]["seconds"] == 100.0
-    shown = made_up.list_words(figure)
-    assert {"3.7e−4", "5 h 57 min", "ours: solver", "100 s", "6.6e−4"} <= set(shown)
 
 
 def test_table_3_compares_equal_trainings_with_the_batch_in_shares(hono):
-    figure, table = tables.draw_table3(hono)
+    _, table = tables.draw_table3(hono)
     assert [row[0] for row in table[1:]] == [1, 2, 4, 8]
     for number_of_shares, nuwa, _, ours, deviation, rival in table[1:]:
         variant = list(hono.runs).index(f"shares_{number_of_shares}")
@@ -126,15 +124,13 @@ def test_table_3_compares_equal_trainings_with_the_batch_in_shares(hono):
         assert deviation == pytest.approx(expected, abs=1e-15)
         assert (ours, nuwa > 0) == (3e-4, True)
         assert rival == (None if number_of_shares == 4 else 3e-4)
-    assert "3.1e−4" in made_up.list_words(figure)
 
 
 def test_table_4_has_the_papers_rows_and_ours(ethene):
-    figure, table = tables.draw_table4(ethene)
+    _, table = tables.draw_table4(ethene)
     (row,) = select_rows(table, whose="paper", device="1 GPU", fit="benchmark")
     assert (row["train"], row["test"], row["epochs"]) == (3.3e-4, None, 88_999)
     assert len(select_rows(table, whose="ours")) == 4
-    assert "42,907" in made_up.list_words(figure)
 
 
 @pytest.mark.slow
