@@ -44,7 +44,9 @@ class Structure:
     @classmethod
     def of_fields(cls, fields: Mapping[str, Any]) -> Self:
         """Return the structure of a sample, or of other arrays by the names of `INPUTS`."""
-        return cls(*(fields[name] for name in INPUTS))
+        kinds = (np.int32, np.float64, np.float64, np.bool_)
+        arrays = (np.asarray(fields[name], kind) for name, kind in zip(INPUTS, kinds, strict=True))
+        return cls(*arrays)
 
     def make_atoms(self) -> Atoms:
         """Return the structure as ASE's atoms."""
