@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -13,6 +12,7 @@ from ase.data import atomic_masses, chemical_symbols
 from ase.units import _amu  # kg; the unit of ASE's masses
 from numpy.typing import NDArray
 
+from pipeline_atoms.potential.task import read_references
 from pipeline_core.artifacts import store
 from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.fields import SPLITS
@@ -38,9 +38,8 @@ def describe_training(run: Run) -> dict[str, Any]:
         if not {*_STRUCTURE} <= data.fields.keys():
             return {}
         fields = [*_STRUCTURE, *(name for name in (*_LABELS, "head") if name in data.fields)]
-        first = json.loads(data.attributes.get("reference_energies", "{}"))
-        by_head = json.loads(data.attributes.get("heads", "{}"))
-    ranges, train = TrainingRanges([*by_head.values()] or [first]), SPLITS.index("train")
+        ranges = TrainingRanges([*read_references(data).values()])
+    train = SPLITS.index("train")
     with SampleFile(run.data, "data", fields) as data:
         for sample in data:
             if sample["split"] == train:
