@@ -48,6 +48,11 @@ class Structure:
         arrays = (np.asarray(fields[name], kind) for name, kind in zip(INPUTS, kinds, strict=True))
         return cls(*arrays)
 
+    def select(self, rows: Any) -> dict[str, NDArray[Any]]:
+        """Return some atoms, by their numbers, in the same cell as fields of a sample."""
+        numbers, positions = self.atomic_numbers[rows], self.positions[rows]
+        return vars(self) | {"atomic_numbers": numbers, "positions": positions}
+
     def make_atoms(self) -> Atoms:
         """Return the structure as ASE's atoms."""
         from ase import Atoms
