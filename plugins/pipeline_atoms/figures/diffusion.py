@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Final
 
 from pipeline_atoms.figures.dynamics import Trajectory, draw_band, read_trajectories
+from pipeline_atoms.figures.materials import make_grid
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.figures.findings import Table
 from pipeline_core.figures.formats import format_number
 from pipeline_core.project.run import ExperimentRun
 
-_COLUMNS: Final = 3
 _KEYS: Final = ("m2_per_s", "error_m2_per_s", "exponent", "displacement_A")
 
 
@@ -20,13 +20,9 @@ def draw_diffusion(experiment: ExperimentRun) -> Drawn:
     runs = _list_runs(experiment)
     if not runs:
         return None
-    n_columns = min(_COLUMNS, len(runs))
-    n_rows = -(-len(runs) // n_columns)
-    width = style.PAGE if n_columns > 1 else style.COLUMN
-    figure, axes = style.make_canvas(n_rows, n_columns, width=width, height=2.4)
-    panels = [panel for row in axes for panel in row]
+    figure, panels = make_grid(len(runs), height=2.4)
     several = len({run.variant for run in runs}) > 1
-    for panel, run in zip(panels, runs, strict=False):
+    for panel, run in zip(panels, runs, strict=True):
         lags = run.diffusion["lag"]
         for number, element in enumerate(_list_elements(run)):
             values, colour = run.diffusion[element], style.choose_colour(number)
@@ -38,8 +34,6 @@ def draw_diffusion(experiment: ExperimentRun) -> Drawn:
         panel.set(xlabel="time between two frames (ps)", ylabel="mean square displacement (Å²)")
         panel.set(xlim=(0, None), ylim=(0, None))
         style.add_legend_with_room(panel)
-    for panel in panels[len(runs) :]:
-        panel.set_axis_off()
     return figure, _make_rows(runs)
 
 

@@ -137,12 +137,12 @@ def _make_list(found: list[Property], n_columns: int) -> tuple[Figure, list[list
     return figure, axes
 
 
-def make_grid(count: int) -> tuple[Figure, list[Axes]]:
-    """Return a figure with `count` panels."""
+def make_grid(count: int, height: float = 2.5) -> tuple[Figure, list[Axes]]:
+    """Return a figure with `count` panels, each `height` inches high."""
     n_columns = min(count, _COLUMNS)
     n_rows = -(-count // n_columns)
     width = style.PAGE if n_columns > 1 else style.COLUMN
-    figure, grid = style.make_canvas(n_rows, n_columns, width=width, height=2.5)
+    figure, grid = style.make_canvas(n_rows, n_columns, width=width, height=height)
     axes = [panel for row in grid for panel in row]
     for panel in axes[count:]:
         panel.set_axis_off()
