@@ -10,7 +10,7 @@ with an error.
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -79,8 +79,8 @@ def _get_function(owner: Any, name: str) -> type[Record]:
     return _make_record(f"{owner.kind}.{name}")
 
 
-_MAKE_NUMBER: Final = np.float64().__reduce__()[0]
-_KNOWN: Final = {
+_MAKE_NUMBER: Final[Any] = np.float64().__reduce__()[0]
+_KNOWN: Final[Mapping[str, Callable[..., Any]]] = {
     "builtins.slice": slice,
     "builtins.getattr": _get_function,
     "numpy.dtype": np.dtype,
@@ -106,11 +106,11 @@ def read_module(path: Path) -> Record:
     try:
         with zipfile.ZipFile(path) as archive:
             is_compiled = any("/code/" in name for name in archive.namelist())
-        names = set() if is_compiled else {*get_unsafe_globals_in_checkpoint(path)} - {*_KNOWN}
-        problem = _find_problem(names, is_compiled=is_compiled)
+        names = [] if is_compiled else get_unsafe_globals_in_checkpoint(path)
+        problem, module = _find_problem(names, is_compiled=is_compiled), None
         if problem is None:
             known = [(value, name) for name, value in _KNOWN.items()]
-            records = [(_make_record(name), name) for name in names]
+            records = [(_make_record(name), name) for name in {*names} - {*_KNOWN}]
             with safe_globals([*known, *records, *_NUMBERS]):
                 module = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001 - torch raises errors of any type for damaged files
@@ -120,17 +120,19 @@ def read_module(path: Path) -> Record:
             f"{path}: truncated, damaged, or not a network that torch.save has written since torch "
             f"1.6 ({lines[0]}); fetch the file again"
         ) from None
-    if problem is None and not isinstance(module, Record):
-        problem = (
-            f"holds a {type(module).__name__}, not a network; give the .model file that mace-torch "
-            "writes at the end of a training"
+    if problem is None and isinstance(module, Record):
+        return module
+    raise ValueError(
+        f"{path}: "
+        + (
+            problem
+            or f"holds a {type(module).__name__}, not a network; give the .model file that "
+            "mace-torch writes at the end of a training"
         )
-    if problem is not None:
-        raise ValueError(f"{path}: {problem}")
-    return module
+    )
 
 
-def _find_problem(names: set[str], *, is_compiled: bool) -> str | None:
+def _find_problem(names: Sequence[str], *, is_compiled: bool) -> str | None:
     """Return the reason to refuse a whole file, by the names in it; None if there is none."""
     if is_compiled:
         return (
@@ -142,7 +144,7 @@ def _find_problem(names: set[str], *, is_compiled: bool) -> str | None:
             f"names {_OF_EXPORT!r}, like files of `pipeline-core export`; no code of the file was "
             "run. Use the model.pt from which it was written"
         )
-    other = sorted(name for name in names if not name.startswith(_PACKAGES))
+    other = sorted(n for n in {*names} - {*_KNOWN} if not n.startswith(_PACKAGES))
     if other:
         return (
             f"names {other[0]!r}, which no network of mace-torch contains; no code of the file was "
