@@ -45,7 +45,8 @@ class Structure:
     def of_fields(cls, fields: Mapping[str, Any]) -> Self:
         """Return the structure of a sample, or of other arrays by the names of `INPUTS`."""
         kinds = (np.int32, np.float64, np.float64, np.bool_)
-        arrays = (np.asarray(fields[name], kind) for name, kind in zip(INPUTS, kinds, strict=True))
+        pairs = zip(INPUTS, kinds, strict=True)
+        arrays: list[Any] = [np.asarray(fields[name], kind) for name, kind in pairs]
         return cls(*arrays)
 
     def select(self, rows: Any) -> dict[str, NDArray[Any]]:
