@@ -74,37 +74,38 @@ def write_model(
     module = task.module.cpu()
     module.load_state_dict(weights)
     facts = {**provenance, "card": make_card(run, task)}
-    save_model(run.model, run, task, (module, make_probe(task, *probe)), facts)
+    trained = module, task.metadata or {}, make_probe(task, *probe)
+    save_model(run.model, run.model_info, (run.experiment, run.variant), trained, facts)
 
 
 def save_model(
     path: Path,
-    run: Run,
-    task: Task,
-    trained: tuple[nn.Module, Mapping[str, Any]],
+    info: ModelInfo,
+    names: tuple[str, str],
+    trained: tuple[nn.Module, Mapping[str, Any], Mapping[str, Any]],
     facts: Mapping[str, Any],
 ) -> None:
     """Write a model file atomically.
 
     Args:
         path: The file.
-        run: The run.
-        task: Its task, whose module is left unchanged.
-        trained: A module with the weights, on the CPU, and the result of `make_probe`.
+        info: The plugin.
+        names: Experiment and variant.
+        trained: A module with the weights, on the CPU, the metadata to rebuild it, and a probe as
+            from `make_probe`.
         facts: Provenance of the model, with its card.
     """
-    module, probe = trained
-    metadata = dict(task.metadata or {})
+    module, metadata, probe = trained
     content = {
         "format": upgrades.MODEL.current,
-        "plugin": run.model_info.name,
-        "plugin_version": run.model_info.version,
-        "metadata": metadata,
+        "plugin": info.name,
+        "plugin_version": info.version,
+        "metadata": dict(metadata),
         "weights": module.state_dict(),
         "dtype": name_dtype(module),
         "elements": list(metadata.get("elements", [])),
-        "experiment": run.experiment,
-        "variant": run.variant,
+        "experiment": names[0],
+        "variant": names[1],
         "probe": predict_probe(module, probe),
     }
     save_archive(path, content, facts)

@@ -337,7 +337,9 @@ class Session:
             of = "" if planned is None else f" of {planned}"
             facts["unfinished"] = f"epoch {self.progress.epoch}{of}"
         facts["card"] = self._card
-        save_model(path, self._run, self._task, (self._cpu_copy, self._probe), facts)
+        run, metadata = self._run, self._task.metadata or {}
+        trained = self._cpu_copy, metadata, self._probe
+        save_model(path, run.model_info, (run.experiment, run.variant), trained, facts)
 
     def summarize(self) -> dict[str, Any]:
         """Return epochs, best epoch and its loss, parameters, ranks and device.

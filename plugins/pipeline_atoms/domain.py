@@ -136,12 +136,8 @@ class Domain:
 
     def make_inputs(self) -> dict[str, NDArray[Any]]:
         """Return atoms of all local rows, own edges and the cell as fields of a sample."""
-        atoms = self.structure
         return {
-            "atomic_numbers": atoms.atomic_numbers[self.rows],
-            "positions": atoms.positions[self.rows],
-            "cell": atoms.cell,
-            "pbc": atoms.pbc,
+            **self.structure.select(self.rows),
             "edge_index": self.edge_index.cpu().numpy(),
             "edge_shift": self.edge_shift.cpu().numpy(),
         }

@@ -108,26 +108,20 @@ def _is_thin(positions: Floats, cell: Floats, pbc: NDArray[np.bool_], cutoff: fl
     return bool(counts.prod() > _MOST_CELLS * counts.min() ** 3)
 
 
-def pair_edges(edge_index: Ints, edge_shift: Ints) -> tuple[Ints, Ints]:
-    """Pair each edge with its reverse.
+def number_bonds(reverse_edge: Ints) -> tuple[Ints, Ints]:
+    """Number the bonds, each of an edge and its reverse.
 
     Args:
-        edge_index: (n_edges, 2).
-        edge_shift: (n_edges, 3).
+        reverse_edge: The reverse of each edge, (n_edges,), from `find_reverse_edges`; above all
+            edges of this rank for a reverse that another rank has.
 
     Returns:
-        edge_bond (n_edges,), the bond of each edge, and bond_edge (n_edges / 2,), the edge that
-        represents a bond.
+        edge_bond (n_edges,), the bond of each edge, and bond_edge (n_bonds,), the edge that
+        represents a bond: the first.
     """
-    if len(edge_index) == 0:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    # The smaller of the keys of an edge and its reverse identifies their bond.
-    ours, reverse = _make_edge_keys(edge_index, edge_shift)
-    _, bond_edge, edge_bond = np.unique(
-        np.minimum(ours, reverse), return_index=True, return_inverse=True
-    )
-    assert 2 * len(bond_edge) == len(edge_index), "an edge without its reverse"
-    return edge_bond.astype(np.int64), bond_edge.astype(np.int64)
+    first = np.minimum(np.arange(len(reverse_edge)), reverse_edge)
+    bond_edge, edge_bond = np.unique(first, return_inverse=True)
+    return edge_bond, bond_edge
 
 
 def find_reverse_edges(edge_index: Ints, edge_shift: Ints) -> Ints:
@@ -262,7 +256,7 @@ def assemble_graph(index: Ints, shift: Ints, length: Floats, options: GraphOptio
         )
     graph: Arrays = {"edge_index": index, "edge_shift": shift}
     if options.angle_cutoff is not None:
-        graph["edge_bond"], graph["bond_edge"] = pair_edges(index, shift)
+        graph["edge_bond"], graph["bond_edge"] = number_bonds(find_reverse_edges(index, shift))
         graph["angle_edges"] = list_angles(index[:, 0], length < options.angle_cutoff)
     return graph
 

@@ -44,7 +44,15 @@ class Structure:
     @classmethod
     def of_fields(cls, fields: Mapping[str, Any]) -> Self:
         """Return the structure of a sample, or of other arrays by the names of `INPUTS`."""
-        return cls(*(fields[name] for name in INPUTS))
+        kinds = (np.int32, np.float64, np.float64, np.bool_)
+        pairs = zip(INPUTS, kinds, strict=True)
+        arrays: list[Any] = [np.asarray(fields[name], kind) for name, kind in pairs]
+        return cls(*arrays)
+
+    def select(self, rows: Any) -> dict[str, NDArray[Any]]:
+        """Return some atoms, by their numbers, in the same cell as fields of a sample."""
+        numbers, positions = self.atomic_numbers[rows], self.positions[rows]
+        return vars(self) | {"atomic_numbers": numbers, "positions": positions}
 
     def make_atoms(self) -> Atoms:
         """Return the structure as ASE's atoms."""

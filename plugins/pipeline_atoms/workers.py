@@ -7,10 +7,10 @@ import pickle
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
+from contextlib import ExitStack
 from multiprocessing import get_context, parent_process
 from threading import Thread
-from types import TracebackType
-from typing import Self, TypeVar
+from typing import TypeVar
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
@@ -30,7 +30,7 @@ def can_be_sent(value: object) -> bool:
     return True
 
 
-class Workers:
+class Workers(ExitStack):
     """Processes that do pieces of work, to be used as a context.
 
     Args:
@@ -41,24 +41,15 @@ class Workers:
     """
 
     def __init__(self, *, wanted: bool) -> None:
+        super().__init__()
         self.n_processes = count_cores() if wanted else 1
         self._pool = (
             ProcessPoolExecutor(self.n_processes, get_context("spawn"), _end_with_parent)
             if self.n_processes > 1
             else None
         )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
         if self._pool is not None:
-            self._pool.shutdown(cancel_futures=True)
+            self.callback(self._pool.shutdown, cancel_futures=True)
 
     def map(self, function: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """Yield `function(task)` of each task, in order, whatever the order of completion.

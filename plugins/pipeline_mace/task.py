@@ -10,7 +10,7 @@ import numpy as np
 from ase.data import atomic_numbers, chemical_symbols
 
 from pipeline_atoms.config.graph import GraphOptions
-from pipeline_atoms.potential.task import build_potential_task
+from pipeline_atoms.potential.task import build_potential_task, read_references
 from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.config.sections import PUBLISHED, TrainOptions
 from pipeline_core.fields import SPLITS
@@ -73,14 +73,10 @@ def _read_scales_and_shifts(run: Run) -> dict[str, tuple[float, float]]:
     are energies of free atoms, and nearly zero where they are fitted.
     """
     with SampleFile(run.data, "data", []) as data:
-        labels = _split_names(data.attributes["labels"])
-        references = json.loads(data.attributes["reference_energies"])
-        heads = json.loads(data.attributes.get("heads", "{}"))
-    if not heads:
-        return {"": _measure_scale_and_shift(run, labels, references)}
+        labels, by_head = _split_names(data.attributes["labels"]), read_references(data)
     return {
-        head: _measure_scale_and_shift(run, labels, own, number)
-        for number, (head, own) in enumerate(heads.items())
+        head: _measure_scale_and_shift(run, labels, own, number if head else None)
+        for number, (head, own) in enumerate(by_head.items())
     }
 
 

@@ -32,7 +32,7 @@ from harness.graphs import build_samples
 from harness.report import collect_columns, print_report, scale_times, show
 from harness.sides import Place
 from harness.structures import draw_atoms
-from pipeline_atoms.graphs import pair_edges
+from pipeline_atoms.graphs import find_reverse_edges, number_bonds
 from pipeline_core.batch import collate
 from pipeline_kernels.equivariant.tensor_product import ProductPlan
 from subjects.mace.networks import CUTOFF, list_places, read_mace_versions
@@ -76,7 +76,8 @@ def iterate_cases(args: Namespace) -> Iterator[Case]:
     batch = collate(samples, torch.float32)
     receivers, senders = batch["edge_index"].numpy().T
     ends = {"senders": senders, "receivers": receivers}
-    rows, _ = pair_edges(batch["edge_index"].numpy(), batch["edge_shift"].numpy())
+    reverse = find_reverse_edges(batch["edge_index"].numpy(), batch["edge_shift"].numpy())
+    rows, _ = number_bonds(reverse)
     n_atoms = len(batch["atomic_numbers"])
     for layer, features, moving in ((1, "0e", ["Y", "w"]), (2, "0e+1o", ["h", "Y", "w"])):
         product = make_product(layer, features, moving, ends, n_atoms, args.channels)

@@ -23,13 +23,12 @@ from pipeline_atoms.calculators.committee import Committee
 from pipeline_atoms.dynamics.dynamics import remove_restarts, run_dynamics
 from pipeline_atoms.dynamics.structures import read_start_structure
 from pipeline_atoms.importing.plausibility import find_implausible
+from pipeline_atoms.structure import INPUTS, Structure
 from pipeline_core.artifacts import provenance, store
 from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.artifacts.seals import identify
 from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_core.system.locks import hold, locate_lock
-
-_STRUCTURE = ["atomic_numbers", "positions", "cell", "pbc"]
 
 
 def pick_structures(experiment: ExperimentRun, variant: str, device: str = "cpu") -> dict[str, Any]:
@@ -73,7 +72,7 @@ def pick_structures(experiment: ExperimentRun, variant: str, device: str = "cpu"
         )
         with store.write_atomic(one.picks) as path, path.open("w", encoding="utf-8") as file:
             for pick in picks:
-                write_xyz(file, _bare(pick.atoms))
+                write_xyz(file, Structure.of(pick.atoms).make_atoms())
         store.write_json(one.report, report, record)
     return {key: report[key] for key in ("candidates", "largest_spread", "distance", "seconds")}
 
@@ -133,16 +132,9 @@ def _judge(
     one: Round,
 ) -> Candidate | None:
     """Return a frame with its spread; None if it should not be labelled."""
-    atoms = _bare(start)
-    atoms.set_cell(np.asarray(cell, dtype=float))
-    atoms.positions = np.asarray(positions, dtype=float)
-    sample = {
-        "atomic_numbers": atoms.numbers,
-        "positions": atoms.positions,
-        "cell": atoms.cell[:],
-        "pbc": atoms.pbc,
-    }
-    limits = one.options.limits
+    moved = {"positions": positions, "cell": cell}
+    structure = Structure.of_fields(vars(Structure.of(start)) | moved)
+    atoms, sample, limits = structure.make_atoms(), vars(structure), one.options.limits
     if not np.isfinite(atoms.positions).all() or find_implausible(sample, limits):
         return None
     with suppress(ValueError):  # a model refuses the structure
@@ -154,15 +146,8 @@ def _judge(
 
 
 def _read_labelled(before: Run) -> list[Atoms]:
-    with SampleFile(before.data, "data", _STRUCTURE) as data:
-        samples = [data.read(row) for row in range(len(data.read_column("split")))]
-    return [
-        Atoms(s["atomic_numbers"], s["positions"], cell=s["cell"], pbc=s["pbc"]) for s in samples
-    ]
-
-
-def _bare(atoms: Atoms) -> Atoms:
-    return Atoms(atoms.numbers, atoms.positions, cell=atoms.cell, pbc=atoms.pbc)
+    with SampleFile(before.data, "data", INPUTS) as data:
+        return [Structure.of_fields(data.read(row)).make_atoms() for row in range(len(data))]
 
 
 def _describe(pick: Candidate) -> dict[str, Any]:

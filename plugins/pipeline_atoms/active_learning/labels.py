@@ -35,6 +35,7 @@ from pipeline_atoms.importing.frames import make_sample
 from pipeline_atoms.importing.sources import compute_factors
 from pipeline_atoms.readers import BadFrame, Reader, cp2k, extxyz
 from pipeline_atoms.readers.catalogue import open_frames
+from pipeline_atoms.structure import Structure
 from pipeline_core.artifacts.store import write_atomic
 from pipeline_core.project.run import Run
 from pipeline_core.system.locks import hold, locate_lock
@@ -245,7 +246,7 @@ def _read_labels(path: Path, reader: Reader, atoms: Atoms) -> Labels | None:
 
 
 def _write(path: Path, atoms: Atoms, labels: Labels, info: Mapping[str, Any]) -> None:
-    shown = Atoms(atoms.numbers, atoms.positions, cell=atoms.cell, pbc=atoms.pbc)
+    shown = Structure.of(atoms).make_atoms()
     shown.info.update(info)
     results: dict[str, Any] = dict(labels)
     if "energy" in results:

@@ -23,6 +23,7 @@ from pipeline_core.batch import Batch
 from pipeline_core.config.sections import PartitionMethod
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.system.memory import NoRoomError
+from pipeline_core.task import Outputs
 from pipeline_core.training.out_of_memory import report_out_of_memory
 
 Ints = NDArray[np.int64]
@@ -157,7 +158,7 @@ class DividedCalculator(PotentialCalculator):
         """
         own = self.part.own
         with torch.no_grad(), report_out_of_memory(partial(_describe_part, len(own), batch)):
-            outputs = self._call(batch, domain)
+            outputs: Outputs = self.module(*([batch] if domain is None else [batch, domain]))
         names = [name for name in self.module.predicts if name in outputs]
         rows = {n: outputs[n][:1] if n in _SUMS else outputs[n][: len(own)] for n in names}
         sums = {
@@ -168,12 +169,6 @@ class DividedCalculator(PotentialCalculator):
         per_atom = {n: v.double().cpu().numpy() for n, v in rows.items() if n not in _SUMS}
         parts = self._ranks.gather_on_zero((own, per_atom))
         return sums | _join(parts, len(structure.positions)) if parts else {}
-
-    def _call(self, batch: Batch, domain: Domain | None) -> dict[str, torch.Tensor]:
-        outputs: dict[str, torch.Tensor] = self.module(
-            *([batch] if domain is None else [batch, domain])
-        )
-        return outputs
 
     def _require_edges(self, batch: Batch) -> None:
         """Check the edges of all ranks, as `graphs.assemble_graph` does for one."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from pipeline_atoms.calculators.verlet_list import Pairs
+from pipeline_atoms.calculators.verlet_list import GraphBuilder, Pairs
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.domain import Domain
 from pipeline_atoms.domains.construction import add_bonds, build_domain, select_edges
@@ -26,8 +26,10 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(eq=False)
-class PartBuilder(ABC):
+class PartBuilder(GraphBuilder[tuple[Batch, Domain | None]]):
     """Builder of the inputs of a rank: its own atoms and all that their results depend on.
+
+    Later updates do not change a batch that was returned.
 
     Owners are chosen at each neighbour search, when atoms may migrate to other ranks.
 
@@ -70,12 +72,6 @@ class PartBuilder(ABC):
     @abstractmethod
     def _find_part(self, structure: Structure, reach: float, owners: Ints) -> Pairs:
         """Search pairs within `reach`, Å."""
-
-    @abstractmethod
-    def build(
-        self, pairs: Pairs, positions: Floats, lengths: Floats
-    ) -> tuple[Batch, Domain | None]:
-        """Return the inputs of a model; later updates do not change the batch."""
 
 
 class DomainBuilder(PartBuilder):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
-from torch import nn
 
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.config.inference import InferOptions
@@ -55,7 +53,16 @@ def load_potential(run: Run) -> TrainedPotential:
         )
     content = load_model(run.model, run.model_info)
     require_current_model(run)
-    return _load_weights(run, build_task(run, content["metadata"]).module, content, run.model)
+    module = build_task(run, content["metadata"]).module
+    if not isinstance(module, Potential):
+        raise ValueError(
+            f"{run.model}: a model of plugin {run.model_info.name!r} ({type(module).__name__}) is "
+            "not an interatomic potential; the plugin must implement the hook calculator(run, "
+            "device)"
+        )
+    load_trained_weights(module, content, run.model)
+    graph, dtype = run.get_section("graph", GraphOptions), getattr(torch, content["dtype"])
+    return TrainedPotential(module, graph, tuple(content["elements"]), dtype)
 
 
 def make_file_run(path: Path, registry: Registry, head: str | None = None) -> Run:
@@ -106,17 +113,3 @@ def make_file_run(path: Path, registry: Registry, head: str | None = None) -> Ru
         model=path,
         metadata=metadata,
     )
-
-
-def _load_weights(
-    run: Run, module: nn.Module, content: dict[str, Any], path: Path
-) -> TrainedPotential:
-    if not isinstance(module, Potential):
-        raise ValueError(
-            f"{path}: a model of plugin {run.model_info.name!r} ({type(module).__name__}) is not "
-            "an interatomic potential; the plugin must implement the hook calculator(run, device)"
-        )
-    load_trained_weights(module, content, path)
-    graph = run.get_section("graph", GraphOptions)
-    dtype = getattr(torch, content["dtype"])
-    return TrainedPotential(module, graph, tuple(content["elements"]), dtype)

@@ -23,9 +23,10 @@ from numpy.typing import NDArray
 from pipeline_atoms.calculators.committee import Committee
 from pipeline_atoms.importing.frames import make_sample
 from pipeline_atoms.importing.sources import compute_factors
-from pipeline_atoms.readers import BadFrame, Frame, Reader
+from pipeline_atoms.readers import BadFrame, Reader
 from pipeline_atoms.readers.catalogue import open_frames
 from pipeline_atoms.readers.frame_checks import LABELS
+from pipeline_atoms.structure import Structure
 from pipeline_core.artifacts.store import write_atomic
 from pipeline_core.evaluation.metrics import Errors
 from pipeline_core.fields import find_field
@@ -159,18 +160,9 @@ def _read_structures(
                 f"{path}: frame {frame.index}: {frame.reason}; repair or remove the frame"
             )
         sample = make_sample(frame, list(frame.labels), factors)
-        yield frame.index, sample, _make_atoms(sample, frame)
-
-
-def _make_atoms(sample: Sample, frame: Frame) -> Atoms:
-    """Return the structure of a frame, with its further information."""
-    return Atoms(
-        sample["atomic_numbers"],
-        sample["positions"],
-        cell=sample["cell"],
-        pbc=sample["pbc"],
-        info={k: v for k, v in frame.info.items() if _NAME.fullmatch(k) and k not in _TAKEN},
-    )
+        atoms = Structure.of_fields(sample).make_atoms()
+        atoms.info = {k: v for k, v in frame.info.items() if _NAME.fullmatch(k) and k not in _TAKEN}
+        yield frame.index, sample, atoms
 
 
 def _predict(atoms: Atoms, calculator: Calculator) -> dict[str, Floats]:

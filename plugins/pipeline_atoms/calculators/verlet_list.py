@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, TypeVar
 
 import numpy as np
 from ase.geometry import wrap_positions
@@ -19,7 +20,6 @@ SKIN: Final = 0.5
 """Skin, Å: search range beyond the cutoff; an atom at 300 K takes some 0.1 ps for half of it."""
 
 Graph = TypeVar("Graph")
-Graph_co = TypeVar("Graph_co", covariant=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,23 +37,25 @@ class Pairs:
     shift: Ints
 
 
-class GraphBuilder(Protocol[Graph_co]):
-    """Builder of the graph of a structure, or of the part of it that a rank owns."""
+class GraphBuilder(ABC, Generic[Graph]):
+    """Builder of the graph of a structure, or of the part of it that a rank owns.
 
-    @property
-    def options(self) -> GraphOptions:
-        """Cutoffs of the graph."""
-        ...
+    Attributes:
+        options: Cutoffs of the graph.
+    """
 
+    options: GraphOptions
+
+    @abstractmethod
     def find_pairs(self, structure: Structure, reach: float) -> Pairs:
         """Search all pairs within `reach`, Å, of atoms wrapped into the cell.
 
         Raises:
             ValueError: As `graphs.build_neighbour_graph` does.
         """
-        ...
 
-    def build(self, pairs: Pairs, positions: Floats, lengths: Floats) -> Graph_co:
+    @abstractmethod
+    def build(self, pairs: Pairs, positions: Floats, lengths: Floats) -> Graph:
         """Return the graph of the pairs of the last search that are now within the cutoff.
 
         Args:
@@ -61,7 +63,6 @@ class GraphBuilder(Protocol[Graph_co]):
             positions: Positions of local rows, (n_rows, 3) Å.
             lengths: Lengths of all pairs, (n_pairs,) Å.
         """
-        ...
 
 
 class VerletList(Generic[Graph]):
@@ -143,7 +144,7 @@ class VerletList(Generic[Graph]):
         self.n_searches += 1
 
 
-class StructureGraphBuilder:
+class StructureGraphBuilder(GraphBuilder[Arrays]):
     """Builder of the graph of a whole structure, as `graphs.build_graph` does.
 
     Args:

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline_atoms.domain import Domain, DomainBonds
-from pipeline_atoms.graphs import find_reverse_edges, list_angles
+from pipeline_atoms.graphs import find_reverse_edges, list_angles, number_bonds
 from pipeline_atoms.neighbours import compute_lengths, find_edges
 from pipeline_atoms.structure import Structure
 from pipeline_core.batch import Batch
@@ -93,15 +93,11 @@ def add_bonds(domain: Domain, angle_cutoff: float, positions: Floats | None = No
         angle_cutoff: Longest edge that takes part in angles, Å.
         positions: Positions of all local rows, Å, (n_own + n_halo, 3); from the structure if None.
     """
-    index, n_edges = domain.edge_index.numpy(), domain.n_edges
+    index = domain.edge_index.numpy()
     places = domain.structure.positions[domain.rows] if positions is None else positions
     lengths = compute_lengths(places, domain.structure.cell, index, domain.edge_shift.numpy())
     is_short = lengths < angle_cutoff
-    reverse_edge = domain.reverse_edge.numpy()
-    # The reverse of an edge to another rank has a number above all edges of this rank.
-    bond_edge, edge_bond = np.unique(
-        np.minimum(np.arange(n_edges), reverse_edge), return_inverse=True
-    )
+    edge_bond, bond_edge = number_bonds(domain.reverse_edge.numpy())
     short = np.flatnonzero(is_short[bond_edge])
     row = np.full(len(bond_edge), -1)
     row[short] = np.arange(len(short))

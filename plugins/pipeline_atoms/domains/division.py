@@ -220,10 +220,8 @@ def _find_structure(samples: Samples, number: int) -> Structure:
 
 
 def _read_structure(batch: Batch) -> Structure:
-    numbers, positions, cell, pbc = (batch[name].numpy() for name in INPUTS)
-    return Structure(
-        numbers.astype(np.int32), positions.astype(np.float64), cell[0].astype(np.float64), pbc[0]
-    )
+    arrays = {name: batch[name].numpy() for name in INPUTS}
+    return Structure.of_fields(arrays | {name: arrays[name][0] for name in ("cell", "pbc")})
 
 
 def _take_labels(whole: Batch, atoms: Ints, kinds: Mapping[str, str], rank: int) -> Batch:

@@ -56,14 +56,8 @@ class Region:
         ]
 
     def _take(self, atoms: slice, edges: slice) -> dict[str, NDArray[Any]]:
-        structure, rows = self.structure, self.rows[atoms]
-        return {
-            "atomic_numbers": structure.atomic_numbers[rows],
-            "positions": structure.positions[rows],
-            "cell": structure.cell,
-            "pbc": structure.pbc,
-            "edge_shift": self.edge_shift[edges],
-        }
+        inputs = self.structure.select(self.rows[atoms])
+        return inputs | {"edge_shift": self.edge_shift[edges]}
 
 
 def build_region(structure: Structure, cutoff: float, own: Ints, n_hops: int) -> Region:

@@ -85,7 +85,7 @@ def run_dynamics(
         problem = _advance(dynamics, conserved, options, rng, restarts)
         restarts.join(group, trajectory)
         if problem:
-            restarts.remove()
+            remove_restarts(trajectory)
             raise ValueError(
                 f"molecular dynamics {options.name!r}: stopped at step {dynamics.nsteps} of "
                 f"{options.steps}: {problem}, {_describe_state(atoms, moving)}; "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import IO, Any, Final
 
 import h5py
@@ -14,8 +13,7 @@ from numpy.typing import NDArray
 
 from pipeline_atoms.calculators.committee import Committee
 from pipeline_atoms.config.dynamics import MolecularDynamics
-from pipeline_atoms.dynamics.blocks import BLOCKS, find_block_error
-from pipeline_atoms.dynamics.rdf import compute_radial_distribution
+from pipeline_atoms.dynamics.rdf import average_over_blocks
 from pipeline_core.artifacts.extracts import BULK
 from pipeline_core.units import GPA
 
@@ -192,17 +190,12 @@ def store_rdf(group: h5py.Group) -> None:
     n_frames = len(group["positions"])
     chosen = np.unique(np.linspace(n_frames // 2, n_frames - 1, _RDF_FRAMES).astype(int))
     numbers = group["atomic_numbers"][:]
-    blocks = np.array_split(chosen, min(BLOCKS, len(chosen)))
-    parts = [compute_radial_distribution(numbers, _read_frames(group, block)) for block in blocks]
-    group.create_dataset("rdf/r", data=parts[0][0]).attrs["unit"] = "Å"
-    for name in parts[0][1]:
-        values = np.stack([pairs[name] for _, pairs in parts])
-        mean = np.average(values, axis=0, weights=list(map(len, blocks)))
-        group.create_dataset(f"rdf/{name}", data=mean)
-        if len(blocks) > 1:
-            group.create_dataset(f"rdf_error/{name}", data=find_block_error(values))
 
+    def read(n: int) -> tuple[Floats, Floats]:
+        return group["positions"][n].astype(float), group["cell"][n].astype(float)
 
-def _read_frames(group: h5py.Group, chosen: NDArray[np.int64]) -> Iterator[tuple[Floats, Floats]]:
-    for n in chosen:
-        yield group["positions"][n].astype(float), group["cell"][n].astype(float)
+    distances, means, errors = average_over_blocks(numbers, read, chosen)
+    group.create_dataset("rdf/r", data=distances).attrs["unit"] = "Å"
+    for folder, pairs in (("rdf", means), ("rdf_error", errors)):
+        for name, values in pairs.items():
+            group.create_dataset(f"{folder}/{name}", data=values)

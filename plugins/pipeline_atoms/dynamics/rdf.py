@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import combinations_with_replacement
 from typing import Final
 
@@ -10,6 +10,7 @@ import numpy as np
 from ase.data import chemical_symbols
 from numpy.typing import NDArray
 
+from pipeline_atoms.dynamics.blocks import BLOCKS, find_block_error
 from pipeline_atoms.graphs import build_neighbour_graph
 
 Floats = NDArray[np.float64]
@@ -58,6 +59,30 @@ def compute_radial_distribution(
     pairs = combinations_with_replacement(range(len(species)), 2)
     names = [chemical_symbols[z] for z in species]
     return (edges[1:] + edges[:-1]) / 2, {f"{names[a]}-{names[b]}": total[a, b] for a, b in pairs}
+
+
+def average_over_blocks(
+    numbers: NDArray[np.int64],
+    read: Callable[[int], tuple[Floats, Floats]],
+    chosen: NDArray[np.int64],
+) -> tuple[Floats, dict[str, Floats], dict[str, Floats]]:
+    """Average radial distribution functions over frames, with standard errors over blocks of them.
+
+    Args:
+        numbers: (n_atoms,) atomic numbers.
+        read: Function that returns positions and cell of a frame by its number.
+        chosen: Numbers of the frames, at least one.
+
+    Returns:
+        Centres of the shells, Å; "A-B" -> g; and "A-B" -> standard error, empty for one block.
+    """
+    blocks = np.array_split(chosen, min(BLOCKS, len(chosen)))
+    parts = [compute_radial_distribution(numbers, map(read, block)) for block in blocks]
+    values = {name: np.stack([pairs[name] for _, pairs in parts]) for name in parts[0][1]}
+    sizes = list(map(len, blocks))
+    means = {name: np.average(rows, axis=0, weights=sizes) for name, rows in values.items()}
+    several = values if len(blocks) > 1 else {}
+    return parts[0][0], means, {name: find_block_error(rows) for name, rows in several.items()}
 
 
 def _count_pairs(

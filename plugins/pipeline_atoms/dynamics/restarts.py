@@ -121,10 +121,6 @@ class Restarts:
             for name in parts[0]:
                 _join_rows(group, name, [part[name] for part in parts])
 
-    def remove(self) -> None:
-        """Remove all files of the run."""
-        shutil.rmtree(self._folder, ignore_errors=True)
-
     def _name_segment(self, number: int) -> tuple[Path, Path]:
         return self._folder / f"{number}.h5", self._folder / f"{number}.extxyz"
 

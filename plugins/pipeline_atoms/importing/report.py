@@ -133,6 +133,7 @@ class ImportReport:
         n_samples = len(self.columns)
         present = [source.coverage.present for part in self.parts for source in part.sources]
         labels = {name: sum(p[name] for p in present) for name in self.labels}
+        references = {head: one.report() for head, one in self.references.items()}
         return {
             "dataset": self.name,
             "samples": n_samples,
@@ -149,12 +150,8 @@ class ImportReport:
             "duplicates": dict(self.duplicates),
             "splits": count_splits(self.codes),
             "groups": count_groups(self.columns.groups, self.columns.group, self.codes),
-            **self._describe_references(),
+            "reference_energies": references.get("", references),
         }
-
-    def _describe_references(self) -> dict[str, Any]:
-        reports = {head: one.report() for head, one in self.references.items()}
-        return {"reference_energies": reports.get("", reports)}
 
     def _describe_part(self, part: PartReport) -> dict[str, Any]:
         left = part.measure_remainder(self.references)

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 from ase import Atoms
 from ase.build import bulk
-from torch import nn
 
 from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.potential.task import collate_structures
 from pipeline_atoms.structure import Structure
-from pipeline_core.artifacts import provenance, upgrades
+from pipeline_core.artifacts import provenance
 from pipeline_core.artifacts.foreign import ForeignFormat, ForeignModel
 from pipeline_core.batch import Batch
 from pipeline_core.config.experiments import BASE
 from pipeline_core.model_info import ModelInfo
-from pipeline_core.training.model_file import name_dtype, predict_probe, save_archive
+from pipeline_core.training.model_file import save_model
 
 _ELEMENTS: Final = 4
 """Number of elements in the probe structure that identifies a model by its predictions."""
@@ -37,35 +35,23 @@ def write_foreign_model(
         model: The model read from it.
         info: The plugin.
     """
-    metadata = dict(model.metadata)
-    graph = info.section_models["graph"].model_validate(metadata["graph"])
-    assert isinstance(graph, GraphOptions)
     experiment = f"{info.name}/{source.stem}"
-    content = {
-        "format": upgrades.MODEL.current,
-        "plugin": info.name,
-        "plugin_version": info.version,
-        "metadata": metadata,
-        "weights": model.module.state_dict(),
-        "dtype": name_dtype(model.module),
-        "elements": list(metadata["elements"]),
-        "experiment": experiment,
-        "variant": BASE,
-        "probe": predict_probe(model.module, {"batch": _make_probe(model, graph)}),
-    }
     facts = provenance.make_record(
         inputs={source.name: provenance.hash_file(source)},
         experiment=experiment,
         variant=BASE,
         plugin=info.name,
         converted_from=kind.name,
-        card=_make_card(source, kind, model.module, metadata, info),
+        card=_make_card(source, kind, model, info),
     )
-    save_archive(path, content, facts)
+    trained = model.module, model.metadata, {"batch": _make_probe(model, info)}
+    save_model(path, info, (experiment, BASE), trained, facts)
 
 
-def _make_probe(model: ForeignModel, graph: GraphOptions) -> Batch:
+def _make_probe(model: ForeignModel, info: ModelInfo) -> Batch:
     """Return a distorted cubic cell of four atoms, of the first elements of the model."""
+    graph = info.section_models["graph"].model_validate(model.metadata["graph"])
+    assert isinstance(graph, GraphOptions)
     elements = list(model.metadata["elements"])[:_ELEMENTS]
     atoms: Atoms = bulk("Cu", "fcc", a=0.9 * graph.cutoff, cubic=True)
     atoms.symbols = np.resize(elements, len(atoms)).tolist()
@@ -75,11 +61,7 @@ def _make_probe(model: ForeignModel, graph: GraphOptions) -> Batch:
 
 
 def _make_card(
-    source: Path,
-    kind: ForeignFormat,
-    module: nn.Module,
-    metadata: Mapping[str, Any],
-    info: ModelInfo,
+    source: Path, kind: ForeignFormat, model: ForeignModel, info: ModelInfo
 ) -> dict[str, Any]:
     """Return the card of the model, as `training.card.make_card` does for a trained one."""
     published = kind.identify(source)
@@ -89,9 +71,9 @@ def _make_card(
     return {
         "summary": info.summary,
         "citation": info.citation,
-        "parameters": sum(parameter.numel() for parameter in module.parameters()),
-        "elements": list(metadata["elements"]),
-        "heads": list(getattr(module, "head_names", ())),
+        "parameters": sum(parameter.numel() for parameter in model.module.parameters()),
+        "elements": list(model.metadata["elements"]),
+        "heads": list(getattr(model.module, "head_names", ())),
         "datasets": [
             {
                 **of_data,

@@ -74,7 +74,7 @@ class GraphSamples:
         heads: Sequence[str] = (),
     ) -> None:
         with SampleFile(run.data, "data", []) as data:
-            names = list(_read_heads(data))
+            names = [head for head in read_references(data) if head]
         self._heads = np.array([heads.index(name) for name in names])
         own = ["head"] if names else []
         fields = [*INPUTS, *labels, *own]
@@ -199,10 +199,10 @@ def _list_head_weights(options: TrainOptions, names: Sequence[str]) -> list[floa
     return [options.head_weights.get(name, 1.0) for name in names] if options.head_weights else None
 
 
-def _read_heads(data: SampleFile) -> dict[str, dict[str, float]]:
-    """Return the reference energies of each head of a dataset; empty without heads."""
+def read_references(data: SampleFile) -> dict[str, dict[str, float]]:
+    """Return the reference energies of a dataset, eV by symbol, of each head; "" if it has none."""
     heads: dict[str, dict[str, float]] = json.loads(data.attributes.get("heads", "{}"))
-    return heads
+    return heads or {"": json.loads(data.attributes.get("reference_energies", "{}"))}
 
 
 def _read_facts(run: Run) -> tuple[dict[str, dict[str, float]], list[str], list[str]]:
@@ -210,9 +210,5 @@ def _read_facts(run: Run) -> tuple[dict[str, dict[str, float]], list[str], list[
     if run.dataset is None:
         return {}, [], []
     with SampleFile(run.data, "data", []) as data:
-        references, labels, elements = (
-            json.loads(data.attributes[name])
-            for name in ("reference_energies", "labels", "elements")
-        )
-        heads = _read_heads(data)
-    return heads or {"": references}, labels, elements
+        labels, elements = (json.loads(data.attributes[name]) for name in ("labels", "elements"))
+        return read_references(data), labels, elements

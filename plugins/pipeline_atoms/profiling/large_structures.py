@@ -19,7 +19,7 @@ from pipeline_atoms.config.graph import GraphOptions
 from pipeline_atoms.domains.construction import build_domain
 from pipeline_atoms.neighbours import find_edges
 from pipeline_atoms.potential.potential import Potential
-from pipeline_atoms.structure import Structure
+from pipeline_atoms.structure import INPUTS, Structure
 from pipeline_core.artifacts.samples import SampleFile
 from pipeline_core.batch import move_to_device
 from pipeline_core.config.sections import Link
@@ -200,8 +200,7 @@ def _measure_part(
 
 def _read_crystal(run: Run) -> Structure:
     """Read a periodic structure of the training data, the largest of the first hundred."""
-    names = ["atomic_numbers", "positions", "cell", "pbc"]
-    with SampleFile(run.data, "data", names) as data:
+    with SampleFile(run.data, "data", INPUTS) as data:
         samples = [data.read(number) for number in range(min(100, len(data)))]
     periodic = [sample for sample in samples if sample["pbc"].all()]
     if not periodic:
@@ -209,11 +208,7 @@ def _read_crystal(run: Run) -> Structure:
             f"{run.experiment}: no structure of {run.data} is periodic in three directions, so "
             "that none can be repeated to a larger one"
         )
-    largest = max(periodic, key=lambda sample: len(sample["positions"]))
-    numbers, positions, cell, pbc = (largest[name] for name in names)
-    return Structure(
-        numbers.astype(np.int32), positions.astype(float), cell.astype(float), pbc.astype(bool)
-    )
+    return Structure.of_fields(max(periodic, key=lambda sample: len(sample["positions"])))
 
 
 def tile_crystal(structure: Structure, n_atoms: int) -> Structure:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Final
 
 from ase import Atoms
 from ase.calculators.calculator import Calculator
@@ -31,7 +31,8 @@ def evaluate(structures: Sequence[Atoms], calculator: Calculator) -> None:
     ):
         found = [one for batch in _group(structures) for one in calculator.predict(batch)]
     else:
-        found = [_evaluate_one(atoms, calculator) for atoms in structures]
+        wanted = ("energy", "forces")
+        found = [{n: calculator.get_property(n, atoms) for n in wanted} for atoms in structures]
     for atoms, results in zip(structures, found, strict=True):
         energy, forces = float(results["energy"]), results["forces"]
         atoms.calc = SinglePointCalculator(atoms, energy=energy, forces=forces)
@@ -47,7 +48,3 @@ def _group(structures: Sequence[Atoms]) -> Iterator[list[Atoms]]:
         group.append(atoms)
     if group:
         yield group
-
-
-def _evaluate_one(atoms: Atoms, calculator: Calculator) -> dict[str, Any]:
-    return {name: calculator.get_property(name, atoms) for name in ("energy", "forces")}

@@ -11,9 +11,8 @@ from ase.calculators.calculator import Calculator
 from numpy.typing import NDArray
 
 from pipeline_atoms.config.properties import MeltQuenchOptions
-from pipeline_atoms.dynamics.blocks import BLOCKS, find_block_error
 from pipeline_atoms.dynamics.integrators import Langevin, compute_temperature, draw_momenta
-from pipeline_atoms.dynamics.rdf import compute_radial_distribution
+from pipeline_atoms.dynamics.rdf import average_over_blocks
 from pipeline_atoms.properties.equation_of_state import require_crystal
 from pipeline_atoms.properties.findings import Findings, Scalar
 from pipeline_atoms.properties.relaxation import relax
@@ -160,16 +159,9 @@ def _describe_run(atoms: Atoms, options: MeltQuenchOptions, done: _Schedule) -> 
 
 def _describe_structure(atoms: Atoms, positions: list[Floats]) -> dict[str, Any]:
     """Compute radial distribution functions of frames of one cell, with their errors."""
-    cell = np.array(atoms.cell)
-    blocks = np.array_split(np.array(positions), min(BLOCKS, len(positions)))
-    parts = [
-        compute_radial_distribution(atoms.numbers, ((frame, cell) for frame in block))
-        for block in blocks
-    ]
-    arrays: dict[str, Any] = {"r": parts[0][0]}
-    for name in parts[0][1]:
-        values = np.stack([pairs[name] for _, pairs in parts])
-        arrays[f"rdf_{name}"] = np.average(values, axis=0, weights=list(map(len, blocks)))
-        if len(blocks) > 1:
-            arrays[f"rdf_error_{name}"] = find_block_error(values)
-    return arrays
+    cell, frames = np.array(atoms.cell), np.arange(len(positions))
+    radii, means, errors = average_over_blocks(
+        atoms.numbers, lambda n: (positions[n], cell), frames
+    )
+    named = {f"rdf_{name}": values for name, values in means.items()}
+    return {"r": radii, **named, **{f"rdf_error_{name}": x for name, x in errors.items()}}

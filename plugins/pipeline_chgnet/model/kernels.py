@@ -41,13 +41,6 @@ class Kernels:
     compute_angle_messages: Sums
 
 
-def sum_messages(
-    maps: Maps, tables: Sequence[Tensor], route: Route, factors: Tensor | None = None
-) -> Tensor:
-    """Sum messages from the outputs of the first maps; see `gated_messages`."""
-    return gated_messages(tables, route, maps.gain, maps.shift, maps.hidden, factors)
-
-
 def sum_angle_messages(
     maps: Maps,
     tables: Sequence[Tensor],
@@ -78,7 +71,8 @@ def _sum_atom_messages(
     maps = perceptron.split_maps()
     receiver, sender, bond = maps.first
     tables = [linear(atoms, receiver, maps.bias), linear(atoms, sender), linear(bonds, bond)]
-    return sum_messages(maps, tables, topology.atom_messages, weights)
+    route = topology.atom_messages
+    return gated_messages(tables, route, maps.gain, maps.shift, maps.hidden, weights)
 
 
 def _sum_bond_messages(

@@ -24,6 +24,7 @@ from pipeline_mace.options import MACEGraphOptions, MACEOptions
 
 _KINDS: Final = {name: kind for kind, name in INTERACTIONS.items()}
 _LAST_RADIAL: Final = re.compile(r"interactions\.0\.conv_tp_weights\.layer(\d+)\.weight")
+_AGNESI: Final = "radial_embedding.distance_transform.q"
 _COUPLINGS: Final = re.compile(
     r"products\.0\.symmetric_contractions\.contractions\.(\d+)\.U_matrix_(\d+)"
 )
@@ -217,7 +218,7 @@ def find_options(state: Mapping[str, Tensor], options: PeerOptions) -> dict[str,
         "first_interaction": first,
         "interaction": further,
         "normalization": normalization,
-        "distance_transform": _find_transform(state),
+        "distance_transform": "agnesi" if _AGNESI in state else "none",
         "pair_repulsion": "pair_repulsion_fn.c" in state,
         "radial_functions": widths[0],
         "radial_features": widths[1:],
@@ -250,10 +251,6 @@ def _find_kind(name: str) -> tuple[str, str]:
             f"has interactions of the class {name}, which ours lacks; it has {', '.join(_KINDS)}"
         )
     return _KINDS[name]
-
-
-def _find_transform(state: Mapping[str, Tensor]) -> str:
-    return "agnesi" if "radial_embedding.distance_transform.q" in state else "none"
 
 
 def _read_number(tensor: Tensor) -> float:

@@ -14,7 +14,7 @@ import torch
 from ase.data import atomic_numbers
 from torch import Tensor
 
-from pipeline_kernels.equivariant.contraction import Block, Polynomial, basis
+from pipeline_kernels.equivariant.contraction import Block, Polynomial
 from pipeline_mace.conversion.peer import PeerOptions, check_peer
 from pipeline_mace.model.couplings import Floats, map_to_ours, map_to_theirs
 from pipeline_mace.model.layers import Interaction, ProductBasis, Readout
@@ -85,48 +85,13 @@ def load_from_peer(module: MACE, state: Mapping[str, Tensor], options: PeerOptio
                 part.copy_(piece.view(part.shape))
 
 
-def export_to_peer(
-    module: MACE, state: Mapping[str, Tensor], options: PeerOptions
-) -> dict[str, Tensor]:
-    """Return the state of a network of mace-torch that computes the same as ours.
-
-    Args:
-        module: Our network.
-        state: `state_dict()` of the network of mace-torch to be filled, with any weights.
-        options: Settings that the state lacks.
-
-    Returns:
-        The state with our weights and energies of free atoms, in its types.
-
-    Raises:
-        ValueError: The network does not compute the same as ours; the message names the difference.
-    """
-    rows = list_rows(module)
-    _check(module, state, options, rows)
-    ours = {row.name: _convert_back(row, state).reshape(state[row.name].shape) for row in rows}
-    ours[_ENERGIES] = list_energies(module).reshape(state[_ENERGIES].shape)
-    return {name: ours[name].to(old) if name in ours else old for name, old in state.items()}
-
-
 def list_weights(module: MACE) -> dict[str, Tensor]:
     """Return our numbers by their names in mace-torch, for all of its couplings.
 
     These are the weights of a network that is built with `use_reduced_cg=False`.
     """
-    weights = {}
-    for row in list_rows(module):
-        couplings = {}
-        if row.couplings is not None:
-            name, polynomial, block = row.couplings
-            tensor = basis.compute_couplings(polynomial.irreps_in, block.irrep, block.degree)
-            couplings[name] = torch.from_numpy(tensor)
-        weights[row.name] = _convert_back(row, couplings)
-    return weights | {_ENERGIES: list_energies(module)}
-
-
-def list_energies(module: MACE) -> Tensor:
-    """Return the energies of free atoms of all heads, (n_heads, n_elements) eV."""
-    return torch.stack(module.list_references())[:, _list_numbers(module)]
+    energies = torch.stack(module.list_references())[:, _list_numbers(module)]
+    return {row.name: _convert_back(row) for row in list_rows(module)} | {_ENERGIES: energies}
 
 
 def list_rows(module: MACE) -> list[Row]:
@@ -180,12 +145,12 @@ def _convert(row: Row, state: Mapping[str, Tensor]) -> Tensor:
     return _change(state[row.name], map_to_ours(polynomial, block, state[name]))
 
 
-def _convert_back(row: Row, state: Mapping[str, Tensor]) -> Tensor:
-    """Return our numbers for the couplings of mace-torch."""
+def _convert_back(row: Row) -> Tensor:
+    """Return our numbers for all couplings of mace-torch."""
     if row.couplings is None:
         return row.join()
-    name, polynomial, block = row.couplings
-    return _change(row.join(), map_to_theirs(polynomial, block, state[name]))
+    _, polynomial, block = row.couplings
+    return _change(row.join(), map_to_theirs(polynomial, block))
 
 
 def _change(weights: Tensor, matrix: Floats | None) -> Tensor:

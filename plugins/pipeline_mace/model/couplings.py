@@ -42,22 +42,28 @@ def map_to_ours(polynomial: Polynomial, block: Block, tensor: Tensor) -> Floats 
     return _change(_expand_theirs(polynomial, block, tensor), _expand_ours(polynomial, block))
 
 
-def map_to_theirs(polynomial: Polynomial, block: Block, tensor: Tensor) -> Floats | None:
-    """Return the matrix that turns our weights into those of mace-torch, (n_theirs, n_ours).
+def map_to_theirs(polynomial: Polynomial, block: Block) -> Floats | None:
+    """Return the matrix that turns our weights into those for all couplings, (n_all, n_ours).
 
-    Arguments and errors are those of `map_to_ours`.
+    mace-torch has all couplings without `use_reduced_cg`. None if ours are the same.
     """
-    if _is_same(polynomial, block, tensor):
+    if not polynomial.independent:
         return None
-    return _change(_expand_ours(polynomial, block), _expand_theirs(polynomial, block, tensor))
+    return _change(
+        _expand_ours(polynomial, block), basis.collect_terms(_list_all(polynomial, block))
+    )
+
+
+def _list_all(polynomial: Polynomial, block: Block) -> Floats:
+    couplings: Floats = basis.compute_couplings(polynomial.irreps_in, block.irrep, block.degree)
+    return couplings
 
 
 def _is_same(polynomial: Polynomial, block: Block, tensor: Tensor) -> bool:
     if polynomial.independent or tensor.shape[-1] != block.n_weights:
         return False
-    ours = basis.compute_couplings(polynomial.irreps_in, block.irrep, block.degree)
     theirs = _reshape(polynomial, block, tensor)
-    return bool(np.allclose(ours, theirs, rtol=0, atol=_CLOSE))
+    return bool(np.allclose(_list_all(polynomial, block), theirs, rtol=0, atol=_CLOSE))
 
 
 def _reshape(polynomial: Polynomial, block: Block, tensor: Tensor) -> Floats:
@@ -76,8 +82,7 @@ def _expand_theirs(polynomial: Polynomial, block: Block, tensor: Tensor) -> Mono
 
 
 def _expand_ours(polynomial: Polynomial, block: Block) -> Monomials:
-    tensor = basis.compute_couplings(polynomial.irreps_in, block.irrep, block.degree)
-    monomials, values = basis.collect_terms(tensor)
+    monomials, values = basis.collect_terms(_list_all(polynomial, block))
     return monomials, basis.orthonormalize(values) if polynomial.independent else values
 
 

@@ -14,8 +14,9 @@ from pipeline_atoms.edge_counts import count_edges_at_least
 from pipeline_atoms.graphs import (
     build_graph,
     build_neighbour_graph,
+    find_reverse_edges,
     list_angles,
-    pair_edges,
+    number_bonds,
     write_graphs,
 )
 from pipeline_atoms.neighbours import find_edges
@@ -85,7 +86,7 @@ def test_a_bond_joins_an_edge_and_its_reverse(seed):
         atoms.positions, np.array(atoms.cell), atoms.pbc, cutoff=4.0
     )
 
-    edge_bond, bond_edge = pair_edges(index, shift)
+    edge_bond, bond_edge = number_bonds(find_reverse_edges(index, shift))
 
     assert np.array_equal(edge_bond[bond_edge], np.arange(len(bond_edge)))
     order = np.argsort(edge_bond, kind="stable")
@@ -144,7 +145,7 @@ def test_numbers_that_cannot_be_are_refused():
     index = np.array([[0, 10**6], [10**6, 0]])
     shift = np.array([[30_000, 0, 0], [-30_000, 0, 0]])
     with pytest.raises(ValueError, match=r"1000001 atoms lie up to 30000 cells apart.*wrap"):
-        pair_edges(index, shift)
+        find_reverse_edges(index, shift)
     receivers = np.zeros(10**7, np.int64)
     with pytest.raises(ValueError, match=r"1e\+14 angles of 1 atoms, 1e\+14 of each, .* 4.8 PB"):
         list_angles(receivers, receivers == 0)
