@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -18,7 +18,6 @@ from pipeline_gauge_flows.figures.curves import read_curve
 from pipeline_gauge_flows.figures.runs import Group
 
 History = Sequence[dict[str, Any]]
-Value = Callable[[dict[str, Any]], float | None]
 
 _EARLY: Final = 0.02
 """Fraction of the first epochs that may lie outside the axis of the loss, if it falls steeply."""
@@ -37,33 +36,28 @@ def draw(experiment: ExperimentRun) -> Drawn:
     figure, rows = style.make_canvas(2, 2, width=style.PAGE, height=2.0, sharex=True)
     loss, ess, norm, rate = (axes for row in rows for axes in row)
     for group, run, records in trained:
-        _draw_line(loss, group, records, lambda one: one["train"]["loss"], ":")
-        _draw_line(loss, group, records, lambda one: (one.get("val") or {}).get("loss"))
-        _draw_ess(ess, group, run, records)
-        _draw_line(norm, group, records, lambda one: one.get("grad_norm"))
-        _draw_line(rate, group, records, lambda one: one.get("lr"))
+        _draw_line(loss, group, records, [one["train"]["loss"] for one in records], ":")
+        held_out = [(one.get("val") or {}).get("loss") for one in records]
+        _draw_line(loss, group, records, held_out)
+        if (curve := read_curve(run)) is not None:
+            _draw_line(ess, group, records, curve.ess)
+        _draw_line(norm, group, records, [one.get("grad_norm") for one in records])
+        _draw_line(rate, group, records, [one.get("lr") for one in records])
     _label_axes(loss, ess, norm, rate)
     _crop_loss(loss, [records for _, _, records in trained])
     _draw_legend(figure, {group.name: group for group, _, _ in trained})
-    return figure, _make_table([(group, run, records) for group, run, records in trained])
+    return figure, _make_table(trained)
 
 
-def _draw_line(axes: Axes, group: Group, records: History, value: Value, line: str = "-") -> None:
-    values = [(record["epoch"], value(record)) for record in records]
-    points = [(epoch, number) for epoch, number in values if number is not None]
+def _draw_line(
+    axes: Axes, group: Group, records: History, values: Iterable[float | None], line: str = "-"
+) -> None:
+    pairs = zip((record["epoch"] for record in records), values, strict=True)
+    points = [(epoch, number) for epoch, number in pairs if number is not None]
     marker = "o" if len(points) < 2 else ""
     width = 0.7 if len(group.runs) > 1 else 1.2
     x, y = [epoch for epoch, _ in points], [number for _, number in points]
     axes.plot(x, y, line, marker=marker, color=group.colour, linewidth=width)
-
-
-def _draw_ess(axes: Axes, group: Group, run: Run, records: History) -> None:
-    curve = read_curve(run)
-    if curve is not None:
-        width = 0.7 if len(group.runs) > 1 else 1.2
-        epochs = [record["epoch"] for record in records]
-        marker = "o" if len(epochs) < 2 else ""
-        axes.plot(epochs, curve.ess, marker=marker, color=group.colour, linewidth=width)
 
 
 def _label_axes(loss: Axes, ess: Axes, norm: Axes, rate: Axes) -> None:
