@@ -102,8 +102,9 @@ def find_frozen_paths(
     """
     active = mask.flatten()
     paths = [list_plaquette_paths(mu, lattice.dimension) for mu in range(lattice.dimension)]
-    for mu, along in enumerate(paths if rectangles else ()):
-        along.extend(list_rectangle_paths(mu, lattice.dimension))
+    if rectangles:
+        for mu, along in enumerate(paths):
+            along.extend(list_rectangle_paths(mu, lattice.dimension))
     by_length: dict[int, list[tuple[int, Tensor]]] = {}
     for number in range(len(paths[0])):
         table = _find_links(links, [along[number] for along in paths], lattice)
