@@ -224,8 +224,8 @@ def _map_configurations(
     observables = Observables(options.observables, lattice)
     shots = None
     if second is not None:
-        seed = run.seed, SPLITS.index("test"), number
-        shots = NoiseShots(second, (base, target), options.shots, seed)
+        noise = run.seed, SPLITS.index("test"), number
+        shots = NoiseShots(second, (base, target), options.shots, noise)
     series = map_ensemble(
         flow, (base, target), pair, observables, options.batch_size, ranks, shots=shots
     )
