@@ -139,16 +139,12 @@ class GaugeOptions(Section):
     Requires quarks in both actions."""
 
     @model_validator(mode="after")
-    def _check_draws(self) -> Self:
+    def _check_prior(self) -> Self:
         if self.prior == "ensemble" and "draws" in self.model_fields_set:
             raise ValueError(
                 "draws: with the prior 'ensemble' the configurations of the dataset are an epoch; "
                 "remove model.draws, or choose the prior 'haar'"
             )
-        return self
-
-    @model_validator(mode="after")
-    def _check_pseudofermions(self) -> Self:
         if self.pseudofermions is not None and self.prior != "ensemble":
             raise ValueError(
                 "pseudofermions: they lead from quarks to quarks, and there are none under the "
@@ -171,8 +167,7 @@ class GaugeGraphOptions(Section):
     """Lattice, and masks of the layers."""
 
     lattice: LatticeOptions | None = None
-    """Lattice of the training; null for the lattice of the dataset. Without `n_colours` the group
-    is taken from the dataset, too."""
+    """Lattice of the training; null for the lattice of the dataset."""
     masks: Annotated[list[MaskBlock], Field(min_length=1)] = [MaskBlock(mask="direction")]
     """Blocks of layers, in order."""
     repeats: Depth = 1

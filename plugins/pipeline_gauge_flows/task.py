@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from pipeline_core.project.run import Run
 from pipeline_core.task import Samples, Sizes, Task
 from pipeline_core.training.precision import choose_dtype
-from pipeline_gauge_flows.data.actions import WholeAction
-from pipeline_gauge_flows.data.datasets import ActionOptions, FermionOptions
-from pipeline_gauge_flows.data.fermions.effective import make_action
+from pipeline_gauge_flows.data.datasets import FermionOptions
+from pipeline_gauge_flows.data.fermions.effective import EffectiveAction
 from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.graph.layout import FlowLayout, read_ensemble_options, read_layout
 from pipeline_gauge_flows.model.network import ConditionalModule, GaugeModule, build_flow
@@ -45,7 +44,7 @@ def build_task(run: Run) -> Task:
     if run.metadata is not None:
         # A trained flow keeps its plaquettes, independent of the rule for new ones.
         structure = structure.take_plaquettes(FlowLayout.from_dict(run.metadata["structure"]))
-    target = make_action(read_target_action(run), structure.lattice)
+    target = make_target_action(run, structure.lattice)
     base = make_base_action(run, structure.lattice)
     return Task(
         module=_build_module(run, structure, (base, target)),
@@ -61,7 +60,7 @@ def build_task(run: Run) -> Task:
 
 
 def _build_module(
-    run: Run, structure: FlowLayout, actions: tuple[WholeAction | None, WholeAction]
+    run: Run, structure: FlowLayout, actions: tuple[EffectiveAction | None, EffectiveAction]
 ) -> GaugeModule:
     """Return the module of a run, with gradients enabled for the weights to be trained.
 
@@ -76,7 +75,7 @@ def _build_module(
     flow, by_path = build_flow(options.layers, structure, train.memory), train.gradient == "path"
     if options.pseudofermions is None:
         return GaugeModule(flow, base, by_path)
-    quarks = read_quarks(run, base, target)
+    quarks = _read_quarks(run, base, target)
     try:
         second = PseudofermionFlow(options.pseudofermions.n_layers, structure.lattice)
     except ValueError as error:
@@ -87,8 +86,8 @@ def _build_module(
     return ConditionalModule(flow, second, quarks, base, by_path)
 
 
-def read_quarks(
-    run: Run, base: WholeAction | None, target: WholeAction
+def _read_quarks(
+    run: Run, base: EffectiveAction | None, target: EffectiveAction
 ) -> tuple[FermionOptions, FermionOptions]:
     """Return the quarks of the base and target actions of a flow.
 
@@ -106,14 +105,14 @@ def read_quarks(
 
 
 def _make_objective(
-    run: Run, base: WholeAction | None, target: WholeAction
+    run: Run, base: EffectiveAction | None, target: EffectiveAction
 ) -> Divergence | PseudofermionDivergence:
     if run.get_section("train", GaugeTrainOptions).objective == "pseudofermions":
         return PseudofermionDivergence()
     return Divergence(target, base, _estimate_log_z(run, target, base))
 
 
-def _estimate_log_z(run: Run, target: WholeAction, base: WholeAction | None) -> float:
+def _estimate_log_z(run: Run, target: EffectiveAction, base: EffectiveAction | None) -> float:
     """Return a rough log Z; for a flow from an ensemble the log of the ratio of both."""
     if base is None:
         return estimate_log_z(target)
@@ -122,7 +121,7 @@ def _estimate_log_z(run: Run, target: WholeAction, base: WholeAction | None) -> 
     return float((base(links) - target(links)).mean()) if len(links) else 0.0
 
 
-def read_target_action(run: Run) -> ActionOptions:
+def make_target_action(run: Run, lattice: Lattice) -> EffectiveAction:
     """Return the target action of the flow of a run.
 
     Raises:
@@ -130,15 +129,15 @@ def read_target_action(run: Run) -> ActionOptions:
     """
     options, ensemble = run.get_section("model", GaugeOptions), read_ensemble_options(run)
     if options.action is not None:
-        return options.action
+        return EffectiveAction(options.action, lattice)
     if ensemble is None:
         raise ValueError(
             f"{run.experiment}: no action: set model.action, or name a dataset that has one"
         )
-    return ensemble.action
+    return EffectiveAction(ensemble.action, lattice)
 
 
-def make_base_action(run: Run, lattice: Lattice) -> WholeAction | None:
+def make_base_action(run: Run, lattice: Lattice) -> EffectiveAction | None:
     """Return the base action of a flow; None for the Haar measure.
 
     Raises:
@@ -152,7 +151,7 @@ def make_base_action(run: Run, lattice: Lattice) -> WholeAction | None:
             f"{run.experiment}: model.prior 'ensemble' starts from configurations, but the "
             "experiment names no dataset; add the key `dataset`, or choose the prior 'haar'"
         )
-    return make_action(ensemble.action, lattice)
+    return EffectiveAction(ensemble.action, lattice)
 
 
 def _make_samples(run: Run, lattice: Lattice, split: str) -> Samples:

@@ -48,7 +48,6 @@ from pipeline_gauge_flows.data.lattice import Lattice, draw_hot
 from pipeline_gauge_flows.graph.layout import FlowLayout
 from pipeline_gauge_flows.graph.masks import list_updates
 from pipeline_gauge_flows.model.network import GaugeModule, build_flow
-from pipeline_gauge_flows.model.sampling import push
 from pipeline_gauge_flows.options import ResidualOptions, SpectralOptions, StapleOptions
 from pipeline_gauge_flows.training.objective import Divergence
 from pipeline_gauge_flows.training.samples import make_batch
@@ -136,7 +135,9 @@ class Subject:
 
     def draw(self) -> Tensor:
         """Draw configurations, and their weights."""
-        return push(self.flow, self._drawn(), self._action).log_weight
+        with torch.no_grad():
+            links, log_det = self.flow(self._drawn())
+            return log_det - self._action(links)
 
     @property
     def bytes(self) -> int:

@@ -12,7 +12,6 @@ Results are float64 for links of any precision.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -22,36 +21,7 @@ from pipeline_gauge_flows.data.lattice import Lattice, make_neighbours
 from pipeline_gauge_flows.data.loops import compute_real_trace, project_to_algebra, sum_plaquettes
 from pipeline_kernels.su3 import plaquette_staples, staple_layer
 
-__all__ = ["Action", "ActionOptions", "GaugeAction", "WholeAction"]
-
-
-class Action(Protocol):
-    """Action of gauge links, or a term of one."""
-
-    lattice: Lattice
-
-    def __call__(self, links: Tensor) -> Tensor:
-        """Return S, (batch,) float64, of links (batch, D, V, N, N)."""
-        ...
-
-    def force(self, links: Tensor) -> Tensor:
-        """Return F = -grad S in the algebra, of the shape of the links."""
-        ...
-
-    def refresh(self, links: Tensor, generator: torch.Generator) -> None:
-        """Draw the auxiliary fields of S, if any, from their distribution at given links."""
-        ...
-
-
-class WholeAction(Action, Protocol):
-    """Action with all terms, as a function of the links alone."""
-
-    options: ActionOptions
-
-    @property
-    def gauge(self) -> GaugeAction:
-        """The term of the gauge field; the action itself if there are no others."""
-        ...
+__all__ = ["ActionOptions", "GaugeAction", "multiply_gradients"]
 
 
 class GaugeAction:
@@ -69,11 +39,6 @@ class GaugeAction:
         self.weights = options.beta * (options.c0 + options.anisotropy * self.signs)
         """Coefficient of -Re tr P / N in each plane, (planes,)."""
         self.rectangle_weight = options.beta * options.c1
-
-    @property
-    def gauge(self) -> GaugeAction:
-        """The action itself."""
-        return self
 
     def __call__(self, links: Tensor) -> Tensor:
         """Return S, (batch,) float64, of links (batch, D, V, N, N)."""
@@ -103,8 +68,8 @@ class GaugeAction:
         """Return |grad S|^2 and the Laplacian of S, each (batch,) float64.
 
         Their expectation values are equal in an ensemble of this action, since the integral of
-        div(exp(-S) grad S) over the group is zero; for other terms of the action, `multiply_force`
-        adds to the first.
+        div(exp(-S) grad S) over the group is zero; other terms of the action add the product of
+        grad S with their gradients to the first.
 
         Raises:
             ValueError: Rectangles wind around an extent of 2, where the Laplacian differs.
@@ -113,21 +78,12 @@ class GaugeAction:
             raise ValueError("rectangles around an extent of 2 hold a link twice")
         n = self.lattice.n_colours
         force = self.force(links)
-        square = _multiply(force, force)
+        square = multiply_gradients(force, force)
         # Every link of a loop contributes the quadratic Casimir times the loop.
         loops = 4 * (sum_plaquettes(links, self.lattice) @ self.weights.to(links.device))
         if self.rectangle_weight != 0:
             loops = loops + 6 * self.rectangle_weight * self.sum_rectangles(links)
         return square, (n**2 - 1) / (2 * n) * loops / n
-
-    def multiply_force(self, links: Tensor, other: Action) -> Tensor:
-        """Return grad S . grad S_other, (batch,) float64.
-
-        Args:
-            links: (batch, D, V, N, N).
-            other: Another term; its pseudofermions have been drawn for these links.
-        """
-        return _multiply(self.force(links), other.force(links))
 
     def force(self, links: Tensor) -> Tensor:
         """Return the force on the momenta, (batch, D, V, N, N) in the algebra.
@@ -187,6 +143,6 @@ class GaugeAction:
         return torch.stack(totals, dim=1)
 
 
-def _multiply(a: Tensor, b: Tensor) -> Tensor:
+def multiply_gradients(a: Tensor, b: Tensor) -> Tensor:
     """Return the inner product of two gradients, (batch,) float64, in the metric -2 tr X Y."""
     return 2 * compute_real_trace(a, b).flatten(1).sum(1)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -20,10 +20,10 @@ from pipeline_core.config.datasets import DatasetFile, Split
 from pipeline_core.config.limits import require_memory
 from pipeline_core.config.sections import Count, Positive, Section
 
-Seed = Annotated[int, Field(ge=0)]
 NotNegativeInt = Annotated[int, Field(ge=0)]
 Extent = Annotated[int, Field(ge=2)]
 """With one site a link would occur twice in a plaquette."""
+Extents = Annotated[list[Extent], Field(min_length=2, max_length=4)]
 
 RECTANGLES: Final = {"wilson": 0.0, "symanzik": -1 / 12, "iwasaki": -0.331}
 """Coefficient c1 of the 1x2 rectangles; plaquettes have c0 = 1 - 8 c1."""
@@ -49,7 +49,7 @@ def require_fermions(extents: Sequence[int], key: str = "action.fermions") -> No
 class LatticeOptions(Section):
     """A periodic lattice of SU(N) links."""
 
-    extents: Annotated[list[Extent], Field(min_length=2, max_length=4)]
+    extents: Extents
     """Sites along each direction, time first."""
     n_colours: Literal[2, 3] = 3
     """N of SU(N)."""
@@ -115,7 +115,7 @@ class MarkovChain(Section):
     """Number of independent chains; each is a group."""
     start: Literal["hot", "cold"] = "hot"
     """Initial links: drawn from the Haar measure (hot), or all 1 (cold)."""
-    seed: Seed = 0
+    seed: NotNegativeInt = 0
 
     @model_validator(mode="after")
     def _check_even_chains(self) -> MarkovChain:
@@ -217,16 +217,7 @@ class EnsembleDataset(DatasetFile):
         return {f"sources.{i}.path": source.path for i, source in enumerate(self.sources)}
 
     @model_validator(mode="after")
-    def _check_one_origin(self) -> EnsembleDataset:
-        if self.generate is not None and self.sources:
-            raise ValueError(
-                "generate and sources exclude each other: configurations are generated or read; "
-                "remove one of them"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_update(self) -> EnsembleDataset:
+    def _check_action(self) -> EnsembleDataset:
         if isinstance(self.generate, HeatbathOptions):
             if self.action.name != "wilson":
                 raise ValueError(
@@ -240,16 +231,17 @@ class EnsembleDataset(DatasetFile):
                 )
         if isinstance(self.generate, HmcOptions):
             self.generate.check_terms(self.action)
-        return self
-
-    @model_validator(mode="after")
-    def _check_fermions(self) -> EnsembleDataset:
         if self.action.fermions is not None:
             require_fermions(self.lattice.extents)
         return self
 
     @model_validator(mode="after")
-    def _check_readers(self) -> EnsembleDataset:
+    def _check_sources(self) -> EnsembleDataset:
+        if self.generate is not None and self.sources:
+            raise ValueError(
+                "generate and sources exclude each other: configurations are generated or read; "
+                "remove one of them"
+            )
         dimension, n = len(self.lattice.extents), self.lattice.n_colours
         if self.sources and dimension != 4:
             raise ValueError(
@@ -271,10 +263,3 @@ class EnsembleDataset(DatasetFile):
                 "nor energies; choose random, group or list"
             )
         return self
-
-    def describe_theory(self) -> dict[str, Any]:
-        """Return lattice and action, JSON-able."""
-        return {
-            "lattice": self.lattice.model_dump(mode="json"),
-            "action": self.action.model_dump(mode="json"),
-        }

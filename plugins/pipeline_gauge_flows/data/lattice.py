@@ -11,17 +11,12 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations
 from math import prod
-from typing import Final
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from pipeline_kernels.su3 import draw_haar
-
-COLOURS: Final = (2, 3)
-DIMENSIONS: Final = (2, 3, 4)
-SMALLEST_EXTENT: Final = 2
 
 
 @dataclass(frozen=True)
@@ -42,14 +37,14 @@ class Lattice:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "extents", tuple(self.extents))
-        if len(self.extents) not in DIMENSIONS:
+        if len(self.extents) not in (2, 3, 4):
             raise ValueError(
                 f"extents {list(self.extents)}: {len(self.extents)} directions; give 2, 3 or 4"
             )
-        if min(self.extents) < SMALLEST_EXTENT:
+        if min(self.extents) < 2:
             # With one site a link would occur twice in a plaquette.
             raise ValueError(f"extents {list(self.extents)}: give at least 2 sites per direction")
-        if self.n_colours not in COLOURS:
+        if self.n_colours not in (2, 3):
             raise ValueError(f"n_colours {self.n_colours}: only SU(2) and SU(3); give 2 or 3")
 
     @property
@@ -119,11 +114,9 @@ def seed_generator(*numbers: int) -> torch.Generator:
     return torch.Generator().manual_seed(int(state))
 
 
-def make_cold(
-    lattice: Lattice, n_configurations: int = 1, dtype: torch.dtype = torch.complex128
-) -> Tensor:
-    """Return links that are all 1, (n_configurations, D, V, N, N)."""
-    identity = torch.eye(lattice.n_colours, dtype=dtype)
+def make_cold(lattice: Lattice, n_configurations: int = 1) -> Tensor:
+    """Return links that are all 1, (n_configurations, D, V, N, N) complex128."""
+    identity = torch.eye(lattice.n_colours, dtype=torch.complex128)
     return identity.expand(n_configurations, *lattice.shape).clone()
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline_core.artifacts.provenance import hash_file
 from pipeline_core.artifacts.samples import SampleWriter
 from pipeline_core.artifacts.store import write_json
 from pipeline_core.config.raw_files import match_files
@@ -18,7 +19,7 @@ from pipeline_core.hookspecs import Summary
 from pipeline_core.project.run import DatasetRun
 from pipeline_gauge_flows.data.datasets import EnsembleDataset
 from pipeline_gauge_flows.data.ensembles.measurements import Measurements, find_warnings
-from pipeline_gauge_flows.data.ensembles.origins import FileEnsemble, GeneratedEnsemble, Origin
+from pipeline_gauge_flows.data.ensembles.origins import GeneratedEnsemble, read_ensemble
 from pipeline_gauge_flows.data.ensembles.storage import make_configuration_fields, write_theory
 from pipeline_gauge_flows.data.lattice import Lattice
 
@@ -54,23 +55,31 @@ def _write_data(
 ) -> dict[str, Any]:
     """Write `run.data`; return the content of the report."""
     lattice = Lattice(tuple(options.lattice.extents), options.lattice.n_colours)
-    origin = _make_origin(options, files, lattice)
+    made = None
+    if options.generate is not None:
+        made = GeneratedEnsemble(options.action, lattice, options.generate)
+    hashes = {name: hash_file(path) for paths in files for name, path in paths.items()}
     groups: list[str] = []
     measured, duplicates = Measurements(options.action, lattice), Duplicates()
     fields = make_configuration_fields(lattice)
     record = run.make_provenance()
-    record = record | {"inputs": {**record["inputs"], **(origin.hash_files() if origin else {})}}
+    record = record | {"inputs": {**record["inputs"], **hashes}}
     with SampleWriter(run.data, "data", record, fields) as writer:
-        for drawn in origin or ():
+        for drawn in made or read_ensemble(options.sources, files, lattice, options.action):
             writer.add({**drawn.make_fields(), **measured.add(drawn)})
             groups.append(drawn.group)
             duplicates.add(drawn.source, hash_content([drawn.links]))
-        statistics = _collect_statistics(origin, measured, options) if origin else None
+        statistics = None
+        if groups:
+            if options.sources and options.check_action:
+                measured.require_action()
+            facts = made.summarize() if made else {"files": [len(paths) for paths in files]}
+            statistics = {"origin": facts, **measured.summarize()}
         first = duplicates.find_first()
         names, group = (each.tolist() for each in np.unique(groups, return_inverse=True))
-        codes = divide(groups, options.split, first) if origin else np.empty(0, dtype=np.int8)
+        codes = divide(groups, options.split, first) if groups else np.empty(0, dtype=np.int8)
         writer.add_column("split", codes)
-        write_theory(writer, options.describe_theory(), statistics)
+        write_theory(writer, lattice, options.action, statistics)
     return {
         "dataset": run.name,
         "samples": len(codes),
@@ -79,30 +88,13 @@ def _write_data(
             # Repeated configurations of a generated chain are rejected updates.
             *(describe_duplicates(duplicates.report(), "the links") if options.sources else ()),
         ],
-        **options.describe_theory(),
+        "lattice": options.lattice.model_dump(mode="json"),
+        "action": options.action.model_dump(mode="json"),
         "splits": count_splits(codes),
         "groups": count_groups(names, group, codes),
         "duplicates": duplicates.report(),
         "statistics": statistics,
     }
-
-
-def _make_origin(
-    options: EnsembleDataset, files: list[dict[str, Path]], lattice: Lattice
-) -> Origin | None:
-    if options.generate is not None:
-        return GeneratedEnsemble(options.action, lattice, options.generate)
-    if options.sources:
-        return FileEnsemble(options.sources, files, lattice, options.action)
-    return None
-
-
-def _collect_statistics(
-    origin: Origin, measured: Measurements, options: EnsembleDataset
-) -> dict[str, Any]:
-    if options.sources and options.check_action:
-        measured.require_action()
-    return {"origin": origin.summarize(), **measured.summarize()}
 
 
 def _list_warnings(
@@ -112,7 +104,7 @@ def _list_warnings(
         return []
     made = options.generate
     updates = made.thermalisation // made.separation if made is not None else None
-    messages = list(find_warnings(dict(statistics), statistics["origin"], updates))
+    messages = list(find_warnings(statistics, updates))
     missing = list_empty_splits(codes, options.split)
     return messages + [f"no configuration is in the split {name!r}" for name in missing]
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_gauge_flows.data.actions import GaugeAction, WholeAction
+from pipeline_gauge_flows.data.actions import GaugeAction
 from pipeline_gauge_flows.data.exact import (
     compute_torus_log_z,
     compute_torus_plaquette,
@@ -68,9 +68,9 @@ class KnownValues:
         return averages
 
 
-def compute_known(action: WholeAction) -> KnownValues | None:
-    """Return the theory values for an action; None if there are none."""
-    if not isinstance(action, GaugeAction) or action.rectangle_weight != 0:
+def compute_known(action: GaugeAction) -> KnownValues | None:
+    """Return the theory values for an action; None if there are none, as with quarks."""
+    if action.options.fermions is not None or action.rectangle_weight != 0:
         return None
     lattice, weights = action.lattice, action.weights.tolist()
     if lattice.dimension == 2:

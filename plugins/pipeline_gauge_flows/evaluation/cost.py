@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from pipeline_core.figures.results import read_history
 from pipeline_core.project.run import Run
 from pipeline_core.training.model_file import load_model
-from pipeline_gauge_flows.data.actions import GaugeAction, WholeAction
 from pipeline_gauge_flows.data.datasets import HeatbathOptions, HmcOptions
-from pipeline_gauge_flows.data.ensembles.chains import Chains, HeatbathChains, HmcChains
+from pipeline_gauge_flows.data.ensembles.chains import make_chains
 from pipeline_gauge_flows.data.ensembles.statistics import estimate
+from pipeline_gauge_flows.data.fermions.effective import EffectiveAction
 from pipeline_gauge_flows.data.observables import plaquette
 from pipeline_gauge_flows.evaluation.options import CostOptions
 from pipeline_gauge_flows.evaluation.series import Series
@@ -41,7 +41,7 @@ _SHORTEST: Final = 32
 
 def measure_costs(
     run: Run,
-    action: WholeAction,
+    action: EffectiveAction,
     options: CostOptions,
     series: Series,
     ess: float | None,
@@ -65,10 +65,13 @@ def measure_costs(
         "training_seconds": read_training_seconds(run),
         "training_cost": compute_training_cost(run, device),
         "flow": compute_flow_cost(series, ess, tau_int, device),
-        "hmc": _measure_hmc(action, options, run.seed),
     }
-    if isinstance(action, GaugeAction) and action.rectangle_weight == 0:
-        costs["heatbath"] = _measure_heatbath(action, options, run.seed)
+    n, seed = _HMC_CHAINS, run.seed
+    hmc = HmcOptions(method="hmc", n_configurations=n, chains=n, start="cold", seed=seed)
+    costs["hmc"] = measure_chain_cost(action, hmc, max(_SHORTEST, options.updates // n))
+    if action.options.fermions is None and action.gauge.rectangle_weight == 0:
+        heatbath = HeatbathOptions(method="heatbath", n_configurations=1, start="cold", seed=seed)
+        costs["heatbath"] = measure_chain_cost(action, heatbath, options.updates)
     return costs | compare_costs(costs)
 
 
@@ -92,14 +95,17 @@ def compute_flow_cost(
     }
 
 
-def measure_chain_cost(chains: Chains, action: WholeAction, n_updates: int) -> dict[str, Any]:
+def measure_chain_cost(
+    action: EffectiveAction, options: HeatbathOptions | HmcOptions, n_updates: int
+) -> dict[str, Any]:
     """Time updates of Markov chains and estimate their autocorrelation time.
 
     Args:
-        chains: Chains at their start.
-        action: The action, for the lattice.
+        action: Action that is sampled.
+        options: Options of the chains.
         n_updates: Number of timed updates, each of all chains.
     """
+    chains = make_chains(action.options, action.lattice, options, n_updates)
     for _ in range(_WARM):
         chains.update()
     chains.begin()
@@ -180,16 +186,3 @@ def read_training_seconds(run: Run) -> float | None:
     times = [record.get("seconds") for record in read_history(run, with_start=True)]
     recorded = [one for one in times if one is not None]
     return sum(recorded) if recorded else None
-
-
-def _measure_heatbath(action: GaugeAction, options: CostOptions, seed: int) -> dict[str, Any]:
-    chain = HeatbathOptions(method="heatbath", n_configurations=1, start="cold", seed=seed)
-    return measure_chain_cost(HeatbathChains(action, chain), action, options.updates)
-
-
-def _measure_hmc(action: WholeAction, options: CostOptions, seed: int) -> dict[str, Any]:
-    n = _HMC_CHAINS
-    chain = HmcOptions(method="hmc", n_configurations=n, chains=n, start="cold", seed=seed)
-    n_updates = max(_SHORTEST, options.updates // n)
-    chains = HmcChains(action.options, action.lattice, chain, n_updates)
-    return measure_chain_cost(chains, action, n_updates)

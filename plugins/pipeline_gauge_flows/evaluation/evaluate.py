@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,6 @@ from pipeline_core.hookspecs import Summary
 from pipeline_core.project.run import Run
 from pipeline_core.training.out_of_memory import report_out_of_memory
 from pipeline_gauge_flows.data.ensembles.storage import Ensemble
-from pipeline_gauge_flows.data.fermions.effective import make_action
 from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.data.theory import compute_known
 from pipeline_gauge_flows.evaluation.cost import measure_costs
@@ -34,9 +33,8 @@ from pipeline_gauge_flows.evaluation.inputs import (
 )
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.evaluation.options import GaugeEvaluateOptions
-from pipeline_gauge_flows.evaluation.predictions import write_predictions
+from pipeline_gauge_flows.evaluation.predictions import LatticeSeries, write_predictions
 from pipeline_gauge_flows.evaluation.report import (
-    Bootstrap,
     Reference,
     compare_volumes,
     report_ensemble,
@@ -45,7 +43,6 @@ from pipeline_gauge_flows.evaluation.report import (
 from pipeline_gauge_flows.evaluation.resampling import Value, replace_not_finite
 from pipeline_gauge_flows.evaluation.series import (
     END,
-    Series,
     draw_series,
     map_back,
     map_ensemble,
@@ -55,19 +52,9 @@ from pipeline_gauge_flows.evaluation.series import (
 from pipeline_gauge_flows.evaluation.shots import NoiseShots, report_shots
 from pipeline_gauge_flows.model.flow import Flow
 from pipeline_gauge_flows.model.network import ConditionalModule
-from pipeline_gauge_flows.model.pseudofermion_flow import PseudofermionFlow
 from pipeline_gauge_flows.options import GaugeOptions
-from pipeline_gauge_flows.task import make_base_action, read_quarks, read_target_action
+from pipeline_gauge_flows.task import make_base_action, make_target_action
 from pipeline_gauge_flows.training.samples import HaarSamples
-
-
-@dataclass(frozen=True)
-class LatticeSeries:
-    """Lattice, with the series of the flow on it, and of an ensemble if there is one."""
-
-    lattice: Lattice
-    series: Series
-    reference: Reference
 
 
 def evaluate_flow(run: Run) -> Summary:
@@ -100,64 +87,41 @@ def evaluate_flow(run: Run) -> Summary:
         if ensemble is not None:
             stack.enter_context(ensemble)
         if model.prior == "haar":
-            content, parts = _evaluate_haar(run, flow, options, ensemble, ranks)
+            parts = [
+                _draw_configurations(run, moved, number, options, ensemble, ranks)
+                for number, moved in enumerate(move_flow(run, flow, options))
+            ]
         else:
             assert ensemble is not None
-            modules = (task.module, flow)
-            content, parts = _evaluate_ensemble(run, modules, options, ensemble, ranks)
+            parts = _map_ensembles(run, (task.module, flow), options, ensemble, ranks)
         if not ranks.is_rank_zero:
             return {}
-        content = replace_not_finite(content)
+        content = replace_not_finite(_make_content(run, options, parts, ranks))
         store.write_json(
             run.metrics,
             {**make_metrics_header(run, task), "flow": content, "headline": make_headline(content)},
         )
-        write_predictions(run, [one.lattice for one in parts], _list_columns(parts))
+        write_predictions(run, parts)
         return _summarize(content)
 
 
-def read_lattices(run: Run, flow: Flow, options: GaugeEvaluateOptions) -> list[Lattice]:
-    """Return the lattices of an evaluation, the lattice of the training first.
+def move_flow(run: Run, flow: Flow, options: GaugeEvaluateOptions) -> list[Flow]:
+    """Return the flow on the lattices of an evaluation, the lattice of the training first.
 
     Raises:
         ValueError: The flow does not act on one of them.
     """
-    lattices = [flow.lattice]
+    flows = {flow.lattice: flow}
     for extents in options.lattices:
         try:
             lattice = Lattice(tuple(extents), flow.lattice.n_colours)
-            flow.move_to(lattice)
+            flows[lattice] = flow.move_to(lattice)
         except ValueError as error:
             raise ValueError(f"{run.experiment}: evaluate.lattices: {error}") from None
-        if lattice not in lattices:
-            lattices.append(lattice)
-    return lattices
+    return list(flows.values())
 
 
-def _evaluate_haar(
-    run: Run, flow: Flow, options: GaugeEvaluateOptions, ensemble: Ensemble | None, ranks: Ranks
-) -> tuple[dict[str, Any], list[LatticeSeries]]:
-    """Evaluate a flow of the Haar measure; the content is complete on rank 0."""
-    lattices = read_lattices(run, flow, options)
-    parts = [
-        _evaluate_lattice(run, flow.move_to(lattice), number, options, ensemble, ranks)
-        for number, lattice in enumerate(lattices)
-    ]
-    if not ranks.is_rank_zero:
-        return {}, parts
-    reports = [
-        report_haar(one.series, one.lattice, one.reference, _make_bootstrap(run, options, number))
-        for number, one in enumerate(parts)
-    ]
-    return {
-        **_describe_theory(run),
-        "lattices": reports,
-        "volume_law": compare_volumes(reports),
-        "cost": _measure_costs(run, flow.lattice, options, parts[0], reports[0], ranks),
-    }, parts
-
-
-def _evaluate_lattice(
+def _draw_configurations(
     run: Run,
     flow: Flow,
     number: int,
@@ -165,30 +129,33 @@ def _evaluate_lattice(
     ensemble: Ensemble | None,
     ranks: Ranks,
 ) -> LatticeSeries:
+    """Evaluate a flow of the Haar measure on its lattice."""
     lattice = flow.lattice
-    action = make_action(read_target_action(run), lattice)
+    action = make_target_action(run, lattice)
     observables = Observables(options.observables, lattice)
     # Different configurations on each lattice.
     samples = HaarSamples(lattice, options.samples, run.seed, "test", torch.complex128, number)
     ours = draw_series(flow, action, samples, observables, options.batch_size, ranks)
-    theory = compute_known(action)
-    if ensemble is None or (ensemble.lattice, ensemble.action) != (lattice, action.options):
-        return LatticeSeries(lattice, ours, Reference(theory))
-    chosen = ensemble.select(*list_unseen_splits(run))
-    if not len(chosen):
-        return LatticeSeries(lattice, ours, Reference(theory))
-    back = map_back(flow, action, (ensemble, chosen), observables, options.batch_size, ranks)
-    return LatticeSeries(lattice, ours, Reference(theory, back, split_chains(ensemble, chosen)))
+    reference = Reference(compute_known(action.gauge))
+    if ensemble is not None and (ensemble.lattice, ensemble.action) == (lattice, action.options):
+        pair = ensemble, ensemble.select(*list_unseen_splits(run))
+        if len(pair[1]):
+            back = map_back(flow, action, pair, observables, options.batch_size, ranks)
+            reference = replace(reference, series=back, chains=split_chains(*pair))
+    report: dict[str, Any] = {}
+    if ranks.is_rank_zero:
+        report = report_haar(ours, lattice, reference, options.resamples, (run.seed, number))
+    return LatticeSeries(lattice, ours, reference.series, report)
 
 
-def _evaluate_ensemble(
+def _map_ensembles(
     run: Run,
     modules: tuple[nn.Module, Flow],
     options: GaugeEvaluateOptions,
     ensemble: Ensemble,
     ranks: Ranks,
-) -> tuple[dict[str, Any], list[LatticeSeries]]:
-    """Evaluate a flow from an ensemble to another action; the content is complete on rank 0.
+) -> list[LatticeSeries]:
+    """Evaluate a flow from an ensemble to another action.
 
     Raises:
         ValueError: Further lattices are named that have no ensemble, or costs of drawing,
@@ -196,31 +163,35 @@ def _evaluate_ensemble(
     """
     module, flow = modules
     _refuse_drawing(run, options)
-    assert run.dataset is not None
     chosen = select_configurations(run, ensemble, list_unseen_splits(run))
-    second = module.pseudofermions if isinstance(module, ConditionalModule) else None
-    flows = (flow, second)
-    made = [_map_configurations(run, flows, options, (ensemble, chosen), 0, ranks)]
+    second = module if isinstance(module, ConditionalModule) else None
+    parts = [_map_configurations(run, (flow, second), options, (ensemble, chosen), 0, ranks)]
     for number, name in enumerate(options.ensembles, 1):
         other, there = open_transfer(run, flow, name, "evaluate.ensembles")
         with other:
-            pair = (other, np.arange(len(other)))
-            flows = (there, second)
-            made.append(_map_configurations(run, flows, options, pair, number, ranks))
-    parts = [part for part, _ in made]
-    if not ranks.is_rank_zero:
-        return {}, parts
-    names = [run.dataset.name, *options.ensembles]
-    reports = [{"dataset": name, **one} for name, (_, one) in zip(names, made, strict=True)]
-    base = make_base_action(run, flow.lattice)
-    assert base is not None
-    return {
-        **_describe_theory(run),
-        "start": base.options.model_dump(mode="json"),
-        "lattices": reports,
-        "volume_law": compare_volumes(reports),
-        "cost": None,
-    }, parts
+            pair, flows = (other, np.arange(len(other))), (there, second)
+            parts.append(_map_configurations(run, flows, options, pair, number, ranks))
+    return parts
+
+
+def _make_content(
+    run: Run, options: GaugeEvaluateOptions, parts: Sequence[LatticeSeries], ranks: Ranks
+) -> dict[str, Any]:
+    """Return `flow` of `run.metrics`."""
+    lattice, reports = parts[0].lattice, [one.report for one in parts]
+    base, target = make_base_action(run, lattice), make_target_action(run, lattice)
+    prior = run.get_section("model", GaugeOptions).prior
+    content = {"prior": prior, "action": target.options.model_dump(mode="json")}
+    if base is not None:
+        content["start"] = base.options.model_dump(mode="json")
+    cost = None
+    if base is None and options.cost is not None:
+        first = reports[0]
+        ess = first["ess"]["value"] if check_tail(first) else None
+        drawn, tau = parts[0].series, first["metropolis"]["tau_int"]
+        cost = measure_costs(run, target, options.cost, drawn, ess, tau, ranks.device)
+    law = compare_volumes(reports)
+    return {**content, "lattices": reports, "volume_law": law, "cost": cost}
 
 
 def _refuse_drawing(run: Run, options: GaugeEvaluateOptions) -> None:
@@ -239,22 +210,22 @@ def _refuse_drawing(run: Run, options: GaugeEvaluateOptions) -> None:
 
 def _map_configurations(
     run: Run,
-    flows: tuple[Flow, PseudofermionFlow | None],
+    flows: tuple[Flow, ConditionalModule | None],
     options: GaugeEvaluateOptions,
     pair: tuple[Ensemble, NDArray[np.int64]],
     number: int,
     ranks: Ranks,
-) -> tuple[LatticeSeries, dict[str, Any]]:
-    """Map configurations of one ensemble; return their series, and on rank 0 the report."""
+) -> LatticeSeries:
+    """Map configurations of one ensemble."""
     flow, second = flows
     lattice = flow.lattice
-    base, target = make_base_action(run, lattice), make_action(read_target_action(run), lattice)
+    base, target = make_base_action(run, lattice), make_target_action(run, lattice)
     assert base is not None
     observables = Observables(options.observables, lattice)
     shots = None
     if second is not None:
-        quarks, seed = read_quarks(run, base, target), (run.seed, SPLITS.index("test"), number)
-        shots = NoiseShots(second, quarks, (base, target), options.shots, seed)
+        noise = run.seed, SPLITS.index("test"), number
+        shots = NoiseShots(second, (base, target), options.shots, noise)
     series = map_ensemble(
         flow, (base, target), pair, observables, options.batch_size, ranks, shots=shots
     )
@@ -262,48 +233,17 @@ def _map_configurations(
     after = select_prefix(series, END)
     after.pop("gauge", None)
     own |= {"action": after.pop("target"), **after}
-    part = LatticeSeries(lattice, own, Reference())
     if not ranks.is_rank_zero:
-        return part, {}
-    theory = (compute_known(base), compute_known(target))
-    bootstrap, chains = _make_bootstrap(run, options, number), split_chains(*pair)
-    report = report_ensemble(own, lattice, chains, theory, bootstrap)
+        return LatticeSeries(lattice, own, None, {})
+    theory = (compute_known(base.gauge), compute_known(target.gauge))
+    assert run.dataset is not None
+    name = (run.dataset.name, *options.ensembles)[number]
+    n, chains, seed = options.resamples, split_chains(*pair), (run.seed, number)
+    report = report_ensemble(own, lattice, chains, theory, n, (*seed, 0))
+    report = {"dataset": name, **report}
     if shots is not None:
-        draws = bootstrap.n_resamples, bootstrap.derive_seed(3)
-        report["pseudofermions"] = report_shots(series, chains, *draws)
-    return part, report
-
-
-def _describe_theory(run: Run) -> dict[str, Any]:
-    prior = run.get_section("model", GaugeOptions).prior
-    return {"prior": prior, "action": read_target_action(run).model_dump(mode="json")}
-
-
-def _make_bootstrap(run: Run, options: GaugeEvaluateOptions, number: int) -> Bootstrap:
-    return Bootstrap(options.resamples, (run.seed, number))
-
-
-def _measure_costs(
-    run: Run,
-    lattice: Lattice,
-    options: GaugeEvaluateOptions,
-    part: LatticeSeries,
-    report: dict[str, Any],
-    ranks: Ranks,
-) -> dict[str, Any] | None:
-    if options.cost is None:
-        return None
-    action = make_action(read_target_action(run), lattice)
-    ess = report["ess"]["value"] if check_tail(report) else None
-    tau = report["metropolis"]["tau_int"]
-    return measure_costs(run, action, options.cost, part.series, ess, tau, ranks.device)
-
-
-def _list_columns(parts: list[LatticeSeries]) -> Iterator[tuple[int, bool, Series]]:
-    for number, one in enumerate(parts):
-        yield number, False, one.series
-        if one.reference.series is not None:
-            yield number, True, one.reference.series
+        report["pseudofermions"] = report_shots(series, chains, n, (*seed, 3))
+    return LatticeSeries(lattice, own, None, report)
 
 
 def _summarize(content: dict[str, Any]) -> dict[str, Any]:

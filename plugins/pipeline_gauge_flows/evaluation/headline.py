@@ -75,11 +75,9 @@ def _list_numbers(report: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         )
     log_z = report["log_z"]
     bracket = f"between {_format_value(log_z['elbo'])} and {_format_value(log_z['eubo'])}"
-    theory = (
-        ""
-        if log_z["known"] is None
-        else f"; {log_z['known']['how']} {_format_known(log_z['known'])}"
-    )
+    theory = ""
+    if (known := log_z["known"]) is not None:
+        theory = f"; {known['how']} {Value(known['value'], known['uncertainty'])}"
     estimate, divergence = log_z["estimate"], report["kl"]["reverse"]
     note = f"{bracket}{theory}"
     yield _make_number("log Z", _format_value(estimate), note, amount=estimate["value"])
@@ -137,10 +135,6 @@ def _make_number(title: str, value: str, note: str, **facts: Any) -> dict[str, A
 def _format_value(content: Mapping[str, float | None]) -> str:
     value, error = content["value"], content["error"]
     return "–" if value is None else str(Value(value, 0.0 if error is None else error))
-
-
-def _format_known(content: Mapping[str, float]) -> str:
-    return str(Value(content["value"], content["uncertainty"]))
 
 
 def _format_time(seconds: float) -> str:

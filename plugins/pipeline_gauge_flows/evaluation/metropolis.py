@@ -37,14 +37,22 @@ class Acceptance:
     def __init__(self, seed: Sequence[int]) -> None:
         self._random = np.random.default_rng(seed)
         self.log_weight = -np.inf
+        self._steps, self._moves = 0, 0
 
     def step(self, log_weight: float) -> bool:
         """Accept or reject a proposal; return True if it was accepted."""
         draw = self._random.exponential()
+        self._steps += 1
         if log_weight - self.log_weight >= -draw:
+            self._moves += 1
             self.log_weight = log_weight
             return True
         return False
+
+    @property
+    def acceptance(self) -> float:
+        """Fraction of accepted proposals, without the first."""
+        return (self._moves - 1) / max(1, self._steps - 1)
 
 
 def run_chain(log_weight: Floats, seed: Sequence[int]) -> Numbers:

@@ -12,6 +12,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -29,15 +30,21 @@ class Observables:
     Attributes:
         options: Selection of observables.
         lattice: The lattice.
+        correlate: Further measurements, of links and indices of the configurations in their file.
     """
 
     options: ObservableOptions
     lattice: Lattice
+    correlate: Callable[[Tensor, Sequence[int]], Mapping[str, Tensor]] | None = None
 
-    def __call__(self, links: Tensor) -> dict[str, Tensor]:
+    def __call__(self, links: Tensor, numbers: Sequence[int] = ()) -> dict[str, Tensor]:
         """Measure links (batch, D, V, N, N): name -> (batch,) float64 on their device.
 
         `planes`, (batch, planes), are the plaquettes of each plane.
+
+        Args:
+            links: The links.
+            numbers: Indices of the configurations in their file, for `correlate`.
         """
         planes = average_plaquettes(links, self.lattice)
         values = {"planes": planes, "plaquette": planes.mean(1)}
@@ -50,6 +57,8 @@ class Observables:
         if self.options.polyakov:
             loop = polyakov_loop(links, self.lattice)
             values |= {"polyakov": loop.real, "polyakov_abs": loop.abs()}
+        if self.correlate is not None:
+            values |= self.correlate(links, numbers)
         return values
 
     def _average_wilson_loops(self, links: Tensor, sides: tuple[int, int]) -> Tensor:

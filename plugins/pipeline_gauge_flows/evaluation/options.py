@@ -7,9 +7,8 @@ from typing import Annotated
 from pydantic import Field
 
 from pipeline_core.config.sections import Count, Section
-from pipeline_gauge_flows.data.datasets import Extent
+from pipeline_gauge_flows.data.datasets import Extents
 
-Extents = Annotated[list[Extent], Field(min_length=2, max_length=4)]
 Sides = tuple[Count, Count]
 
 

@@ -14,7 +14,9 @@ The file has the layout of all sample files (`pipeline_core.artifacts.samples`):
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -25,17 +27,26 @@ from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.evaluation.series import Series
 
 
-def write_predictions(
-    run: Run, lattices: list[Lattice], parts: Iterable[tuple[int, bool, Series]]
-) -> None:
-    """Write `run.predictions`.
+@dataclass(frozen=True)
+class LatticeSeries:
+    """Flow on one lattice.
 
-    Args:
-        run: The run.
-        lattices: All lattices.
-        parts: For each part the number of the lattice, True if from an ensemble, and the series.
+    Attributes:
+        lattice: The lattice.
+        series: Series of the samples of the flow.
+        back: Series of target configurations, mapped by the inverse flow; None for none.
+        report: Report on the flow; empty on ranks other than 0.
     """
-    planes = (len(lattices[0].planes),)
+
+    lattice: Lattice
+    series: Series
+    back: Series | None
+    report: dict[str, Any]
+
+
+def write_predictions(run: Run, parts: Sequence[LatticeSeries]) -> None:
+    """Write `run.predictions`."""
+    planes = (len(parts[0].lattice.planes),)
     fields = [
         Field("lattice", (), "1", "sample", "i2", "Its number among the lattices."),
         Field("from_ensemble", (), "1", "sample", "bool", "Whether of the target's ensemble."),
@@ -45,16 +56,19 @@ def write_predictions(
     ]
     provenance = run.make_provenance("evaluate")
     with SampleWriter(run.predictions, "predictions", provenance, fields) as writer:
-        writer.attributes["lattices"] = json.dumps([list(one.extents) for one in lattices])
-        for number, from_ensemble, series in parts:
-            columns = (series[name] for name in ("log_weight", "action", "planes"))
-            for log_weight, action, plaquette in zip(*columns, strict=True):
-                writer.add(
-                    {
-                        "lattice": np.asarray(number, dtype=np.int16),
-                        "from_ensemble": np.asarray(from_ensemble),
-                        "log_weight": log_weight,
-                        "action": action,
-                        "plaquette": plaquette,
-                    }
-                )
+        writer.attributes["lattices"] = json.dumps([one.lattice.extents for one in parts])
+        for number, one in enumerate(parts):
+            for from_ensemble, series in ((False, one.series), (True, one.back)):
+                if series is None:
+                    continue
+                columns = (series[name] for name in ("log_weight", "action", "planes"))
+                for log_weight, action, plaquette in zip(*columns, strict=True):
+                    writer.add(
+                        {
+                            "lattice": np.asarray(number, dtype=np.int16),
+                            "from_ensemble": np.asarray(from_ensemble),
+                            "log_weight": log_weight,
+                            "action": action,
+                            "plaquette": plaquette,
+                        }
+                    )

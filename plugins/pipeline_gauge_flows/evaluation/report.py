@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_gauge_flows.data.ensembles.statistics import ChainRows, Estimate
+from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.data.theory import KnownValues
 from pipeline_gauge_flows.evaluation.metropolis import describe_chain, run_chain
@@ -19,23 +19,6 @@ from pipeline_gauge_flows.evaluation.series import Series, list_observables
 from pipeline_gauge_flows.evaluation.weights import FlowEstimates, TargetEstimates
 
 Floats = NDArray[np.float64]
-
-
-@dataclass(frozen=True)
-class Bootstrap:
-    """Parameters of the bootstrap for errors.
-
-    Attributes:
-        n_resamples: Number of bootstrap resamples.
-        seed: Seed of all random numbers of a report.
-    """
-
-    n_resamples: int
-    seed: tuple[int, ...]
-
-    def derive_seed(self, use: int) -> tuple[int, ...]:
-        """Return a separate seed for each use of random numbers."""
-        return (*self.seed, use)
 
 
 @dataclass(frozen=True)
@@ -54,7 +37,7 @@ class Reference:
 
 
 def report_haar(
-    series: Series, lattice: Lattice, reference: Reference, bootstrap: Bootstrap
+    series: Series, lattice: Lattice, reference: Reference, n_resamples: int, seed: tuple[int, ...]
 ) -> dict[str, Any]:
     """Report on a flow of the Haar measure: the content of `lattices` in `run.metrics`.
 
@@ -62,13 +45,14 @@ def report_haar(
         series: Series of its samples, see `series.draw_series`.
         lattice: The lattice.
         reference: Reference values.
-        bootstrap: Parameters of the bootstrap.
+        n_resamples: Number of bootstrap resamples.
+        seed: Seed of all random numbers of the report.
     """
     log_weight = series["log_weight"]
     values = {name: series[name] for name in list_observables(series)}
-    weighted = FlowEstimates(log_weight, values, bootstrap.n_resamples, bootstrap.derive_seed(0))
-    forward = _estimate_forward(reference, bootstrap)
-    chain = describe_chain(run_chain(log_weight, bootstrap.derive_seed(1)), values)
+    weighted = FlowEstimates(log_weight, values, n_resamples, (*seed, 0))
+    forward = _estimate_forward(reference, n_resamples, (*seed, 2))
+    chain = describe_chain(run_chain(log_weight, (*seed, 1)), values)
     averages = chain.pop("observables")
     plaquette = averages["plaquette"]
     return {
@@ -89,7 +73,8 @@ def report_ensemble(
     lattice: Lattice,
     chains: ChainRows,
     known: tuple[KnownValues | None, KnownValues | None],
-    bootstrap: Bootstrap,
+    n_resamples: int,
+    seed: tuple[int, ...],
 ) -> dict[str, Any]:
     """Report on a flow between two actions; log Z is the target's minus the start's.
 
@@ -99,14 +84,14 @@ def report_ensemble(
         lattice: The lattice.
         chains: Rows of each Markov chain.
         known: Theory values of the start and of the target.
-        bootstrap: Parameters of the bootstrap.
+        n_resamples: Number of bootstrap resamples.
+        seed: Seed of the bootstrap.
     """
     log_weight = series["log_weight"]
     values = {name: series[name] for name in list_observables(series)}
     blocks = make_blocks(chains, [log_weight, values["plaquette"]], len(log_weight))
-    n, seed = bootstrap.n_resamples, bootstrap.derive_seed(0)
-    weighted = FlowEstimates(log_weight, values, n, seed, blocks)
-    identity = FlowEstimates(series["log_weight_identity"], {}, n, seed, blocks)
+    weighted = FlowEstimates(log_weight, values, n_resamples, seed, blocks)
+    identity = FlowEstimates(series["log_weight_identity"], {}, n_resamples, seed, blocks)
     start, end = known
     ratio = _subtract_known(start, end)
     return {
@@ -160,12 +145,14 @@ def _make_header(series: Series, lattice: Lattice, weighted: FlowEstimates) -> d
     }
 
 
-def _estimate_forward(reference: Reference, bootstrap: Bootstrap) -> TargetEstimates | None:
+def _estimate_forward(
+    reference: Reference, n_resamples: int, seed: tuple[int, ...]
+) -> TargetEstimates | None:
     if reference.series is None:
         return None
     log_weight, plaquette = (reference.series[name] for name in ("log_weight", "plaquette"))
     blocks = make_blocks(reference.chains, [log_weight, plaquette], len(log_weight))
-    return TargetEstimates(log_weight, bootstrap.n_resamples, bootstrap.derive_seed(2), blocks)
+    return TargetEstimates(log_weight, n_resamples, seed, blocks)
 
 
 def _report_log_z(
@@ -211,9 +198,10 @@ def _compare_observables(
     plaquettes = reference.known.average_plaquettes(lattice) if reference.known else {}
     uncertainty = reference.known.plaquette_uncertainty if reference.known else 0.0
     report = {}
-    for name in weighted.observables:
-        ours, ensemble = compute_value(weighted.average(name)), _estimate_reference(reference, name)
-        theory = plaquettes.get(name)
+    for name, average in weighted.averages.items():
+        ours, theory, ensemble = compute_value(average), plaquettes.get(name), None
+        if reference.series is not None:
+            ensemble = reference.chains.estimate(reference.series[name])
         report[name] = {
             "flow": ours.to_dict(),
             "chain": chain.get(name),
@@ -227,12 +215,6 @@ def _compare_observables(
             },
         }
     return report
-
-
-def _estimate_reference(reference: Reference, name: str) -> Estimate | None:
-    if reference.series is None:
-        return None
-    return reference.chains.estimate(reference.series[name])
 
 
 def _subtract_known(start: KnownValues | None, end: KnownValues | None) -> KnownValues | None:

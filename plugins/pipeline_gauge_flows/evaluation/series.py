@@ -16,21 +16,17 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from pipeline_core.distributed.ranks import Ranks
-from pipeline_gauge_flows.data.actions import WholeAction
 from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.data.ensembles.storage import Ensemble
+from pipeline_gauge_flows.data.fermions.effective import EffectiveAction
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.model.flow import Flow
-from pipeline_gauge_flows.model.sampling import compute_log_density, push
 from pipeline_gauge_flows.training.samples import HaarSamples
 
 Floats = NDArray[np.float64]
 Numbers = NDArray[np.int64]
 Series = dict[str, Floats]
 """Name -> (n, ...), a row for each configuration, in order."""
-Measure = Callable[[Tensor, Sequence[int]], Mapping[str, Tensor]]
-"""Function of links (batch, D, V, N, N) and indices of the configurations in their file."""
-
 Shots = Callable[[Sequence[int], Tensor, Tensor], Mapping[str, Tensor]]
 """Function of indices in the file and links before and after the map, which returns columns."""
 
@@ -40,7 +36,7 @@ START, END = "start:", "end:"
 
 def draw_series(
     flow: Flow,
-    action: WholeAction,
+    action: EffectiveAction,
     samples: HaarSamples,
     observables: Observables,
     batch_size: int,
@@ -59,16 +55,17 @@ def draw_series(
     def compute_columns(numbers: range) -> Mapping[str, Tensor]:
         clocks = time.perf_counter(), time.process_time()
         links = samples.batch(numbers)["base_links"].to(ranks.device)
-        proposals = push(flow, links, action)
-        log_weight = proposals.log_weight.cpu()  # synchronizes with a GPU
+        moved, log_det = flow(links)
+        value = action(moved)
+        log_weight = (log_det - value).cpu()  # synchronizes with a GPU
         seconds = time.perf_counter() - clocks[0], time.process_time() - clocks[1]
         times = torch.tensor(seconds, dtype=torch.float64) / len(numbers)
         return {
             "log_weight": log_weight,
-            "action": proposals.action,
+            "action": value,
             "seconds": times[0].expand(len(numbers)),
             "cpu_seconds": times[1].expand(len(numbers)),
-            **observables(proposals.links),
+            **observables(moved),
         }
 
     return _gather_batches(len(samples), batch_size, ranks, compute_columns)
@@ -76,7 +73,7 @@ def draw_series(
 
 def map_back(
     flow: Flow,
-    action: WholeAction,
+    action: EffectiveAction,
     ensemble: tuple[Ensemble, Numbers],
     observables: Observables,
     batch_size: int,
@@ -103,20 +100,19 @@ def map_back(
     def compute_columns(numbers: range) -> Mapping[str, Tensor]:
         links = file.read_links(chosen[numbers.start : numbers.stop].tolist()).to(ranks.device)
         value = action(links)
-        log_weight = -value - compute_log_density(flow, links)
-        return {"log_weight": log_weight, "action": value, **observables(links)}
+        log_density = flow.inverse(links)[1]
+        return {"log_weight": -value - log_density, "action": value, **observables(links)}
 
     return _gather_batches(len(chosen), batch_size, ranks, compute_columns)
 
 
 def map_ensemble(
     flow: Flow,
-    actions: tuple[WholeAction, WholeAction],
+    actions: tuple[EffectiveAction, EffectiveAction],
     ensemble: tuple[Ensemble, Numbers],
     observables: Observables,
     batch_size: int,
     ranks: Ranks,
-    correlate: Measure | None = None,
     shots: Shots | None = None,
 ) -> Series:
     """Map configurations of the ensemble from which a flow starts.
@@ -128,7 +124,6 @@ def map_ensemble(
         observables: Observables to measure.
         batch_size: Configurations per batch of a rank.
         ranks: The ranks, which share the work.
-        correlate: Further measurements, which depend on the indices of configurations.
         shots: Further columns, from the indices in the file and the links before and after the map.
 
     Returns:
@@ -154,9 +149,7 @@ def map_ensemble(
         clocks.append(time.perf_counter())
         columns: dict[str, Tensor] = {}
         for prefix, one in ((START, links), (END, moved)):
-            values = observables(one)
-            if correlate is not None:
-                values |= correlate(one, rows)
+            values = observables(one, rows)
             columns |= {f"{prefix}{name}": value.cpu() for name, value in values.items()}
         clocks.append(time.perf_counter())
         unmoved = _exchange(here, links, base, target)
@@ -176,7 +169,7 @@ def map_ensemble(
     return _gather_batches(len(chosen), batch_size, ranks, compute_columns)
 
 
-def _exchange(value: Tensor, links: Tensor, old: WholeAction, new: WholeAction) -> Tensor:
+def _exchange(value: Tensor, links: Tensor, old: EffectiveAction, new: EffectiveAction) -> Tensor:
     """Return the new action of links from the old; common quarks are not computed again."""
     quarks = old.options.fermions
     if quarks is None or quarks != new.options.fermions:
@@ -216,13 +209,18 @@ def _gather_batches(
             columns = work(piece)
         arrays = {name: value.cpu().double().numpy() for name, value in columns.items()}
         own.append(arrays)
-        _require_finite(arrays["log_weight"], piece.start)
+        require_finite(arrays["log_weight"], piece.start)
     parts = ranks.gather(own)
     ordered = [parts[i % ranks.size][i // ranks.size] for i in range(len(pieces))]
     return {name: np.concatenate([one[name] for one in ordered]) for name in ordered[0]}
 
 
-def _require_finite(log_weight: Floats, start: int) -> None:
+def require_finite(log_weight: Floats, start: int) -> None:
+    """Check the weights of configurations, the first of which has the number `start`.
+
+    Raises:
+        ValueError: One is not finite.
+    """
     bad = np.flatnonzero(~np.isfinite(log_weight))
     if len(bad):
         raise ValueError(

@@ -21,9 +21,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline_gauge_flows.data.actions import WholeAction
-from pipeline_gauge_flows.data.datasets import FermionOptions
 from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
+from pipeline_gauge_flows.data.fermions.effective import EffectiveAction
 from pipeline_gauge_flows.evaluation.resampling import (
     Resampled,
     Value,
@@ -31,7 +30,7 @@ from pipeline_gauge_flows.evaluation.resampling import (
     make_blocks,
 )
 from pipeline_gauge_flows.evaluation.series import END, START, Series
-from pipeline_gauge_flows.model.pseudofermion_flow import PseudofermionFlow
+from pipeline_gauge_flows.model.network import ConditionalModule
 from pipeline_gauge_flows.model.pseudofermion_shots import draw_noise, make_operators, weigh_shots
 
 Floats = NDArray[np.float64]
@@ -44,16 +43,14 @@ class NoiseShots:
     """Noise shots of configurations, with and without a flow of pseudofermions.
 
     Attributes:
-        flow: Flow of pseudofermions.
-        quarks: Quarks of the actions before and after the flow of links.
+        module: Flows of links and of pseudofermions.
         actions: Actions before and after the flow of links.
         n_shots: Shots per configuration.
         seed: Seed of the noise, to which the number of the configuration is added.
     """
 
-    flow: PseudofermionFlow
-    quarks: tuple[FermionOptions, FermionOptions]
-    actions: tuple[WholeAction, WholeAction]
+    module: ConditionalModule
+    actions: tuple[EffectiveAction, EffectiveAction]
     n_shots: int
     seed: tuple[int, ...]
 
@@ -61,11 +58,11 @@ class NoiseShots:
         """Return columns for `series.map_ensemble`: log w of shots, and actions of gauge fields."""
         base, target = self.actions
         lattice = base.lattice
-        operators = make_operators(links, moved, lattice, self.quarks)
+        operators = make_operators(links, moved, lattice, self.module.quarks)
         chi = draw_noise(lattice, self.n_shots, [(*self.seed, n) for n in numbers])
         chi = chi.to(links.device)
         return {
-            "shots:flow": weigh_shots(self.flow, chi, operators, lattice),
+            "shots:flow": weigh_shots(self.module.pseudofermions, chi, operators, lattice),
             "shots:identity": weigh_shots(None, chi, operators, lattice),
             f"{START}gauge": base.gauge(links),
             f"{END}gauge": target.gauge(moved),

@@ -38,7 +38,12 @@ class FlowEstimates:
         blocks: See `Resampled`.
 
     Attributes:
-        observables: Names of the observables.
+        ess: Effective sample size over the number of samples.
+        log_z: Estimate of log Z.
+        elbo: Lower bound of log Z.
+        eubo: Upper bound of log Z, if averages with the weights are reliable.
+        variance: Variance of log w.
+        averages: Averages of the observables under p, by name.
     """
 
     def __init__(
@@ -49,9 +54,8 @@ class FlowEstimates:
         seed: Sequence[int],
         blocks: Numbers | None = None,
     ) -> None:
-        self.observables = tuple(observables)
-        self._largest, self._middle = float(log_weight.max()), float(np.median(log_weight))
-        weight, deviation = np.exp(log_weight - self._largest), log_weight - self._middle
+        largest, middle = float(log_weight.max()), float(np.median(log_weight))
+        weight, deviation = np.exp(log_weight - largest), log_weight - middle
         columns = {
             "w": weight,
             "w²": weight**2,
@@ -60,42 +64,14 @@ class FlowEstimates:
             "w log w": weight * deviation,
             **{f"w {name}": weight * values for name, values in observables.items()},
         }
-        self._means = Resampled(columns, n_resamples, seed, blocks)
-
-    @property
-    def ess(self) -> Floats:
-        """Effective sample size over the number of samples."""
-        means = self._means
-        ess: Floats = means["w"] ** 2 / means["w²"]
-        return ess
-
-    @property
-    def log_z(self) -> Floats:
-        """Estimate of log Z."""
-        log_z: Floats = np.log(self._means["w"]) + self._largest
-        return log_z
-
-    @property
-    def elbo(self) -> Floats:
-        """Lower bound of log Z."""
-        return self._means["log w"] + self._middle
-
-    @property
-    def eubo(self) -> Floats:
-        """Upper bound of log Z, if averages with the weights are reliable."""
-        eubo: Floats = self._means["w log w"] / self._means["w"] + self._middle
-        return eubo
-
-    @property
-    def variance(self) -> Floats:
-        """Variance of log w."""
-        variance: Floats = self._means["log² w"] - self._means["log w"] ** 2
-        return variance
-
-    def average(self, name: str) -> Floats:
-        """Average of an observable under p."""
-        mean: Floats = self._means[f"w {name}"] / self._means["w"]
-        return mean
+        means = Resampled(columns, n_resamples, seed, blocks)
+        w = means["w"]
+        self.ess: Floats = w**2 / means["w²"]
+        self.log_z: Floats = np.log(w) + largest
+        self.elbo: Floats = means["log w"] + middle
+        self.eubo: Floats = means["w log w"] / w + middle
+        self.variance: Floats = means["log² w"] - means["log w"] ** 2
+        self.averages: dict[str, Floats] = {n: means[f"w {n}"] / w for n in observables}
 
 
 class TargetEstimates:
@@ -106,6 +82,11 @@ class TargetEstimates:
         n_resamples: Number of bootstrap resamples.
         seed: Seed of the bootstrap.
         blocks: See `Resampled`.
+
+    Attributes:
+        ess: Effective sample size over the number of samples that the flow would draw.
+        log_z: Estimate of log Z.
+        eubo: Upper bound of log Z.
     """
 
     def __init__(
@@ -115,28 +96,13 @@ class TargetEstimates:
         seed: Sequence[int],
         blocks: Numbers | None = None,
     ) -> None:
-        self._largest, self._least = float(log_weight.max()), float(log_weight.min())
+        largest, least = float(log_weight.max()), float(log_weight.min())
         columns = {
-            "w": np.exp(log_weight - self._largest),
-            "1/w": np.exp(self._least - log_weight),
+            "w": np.exp(log_weight - largest),
+            "1/w": np.exp(least - log_weight),
             "log w": log_weight,
         }
-        self._means = Resampled(columns, n_resamples, seed, blocks)
-
-    @property
-    def ess(self) -> Floats:
-        """Effective sample size over the number of samples that the flow would draw."""
-        product = self._means["w"] * self._means["1/w"]
-        ess: Floats = np.exp(self._least - self._largest) / product
-        return ess
-
-    @property
-    def log_z(self) -> Floats:
-        """Estimate of log Z."""
-        log_z: Floats = self._least - np.log(self._means["1/w"])
-        return log_z
-
-    @property
-    def eubo(self) -> Floats:
-        """Upper bound of log Z."""
-        return self._means["log w"]
+        means = Resampled(columns, n_resamples, seed, blocks)
+        self.ess: Floats = np.exp(least - largest) / (means["w"] * means["1/w"])
+        self.log_z: Floats = least - np.log(means["1/w"])
+        self.eubo = means["log w"]

@@ -101,7 +101,10 @@ def find_frozen_paths(
         rectangles: Append the paths of rectangles.
     """
     active = mask.flatten()
-    paths = [_list_paths(mu, lattice.dimension, rectangles) for mu in range(lattice.dimension)]
+    paths = [list_plaquette_paths(mu, lattice.dimension) for mu in range(lattice.dimension)]
+    if rectangles:
+        for mu, along in enumerate(paths):
+            along.extend(list_rectangle_paths(mu, lattice.dimension))
     by_length: dict[int, list[tuple[int, Tensor]]] = {}
     for number in range(len(paths[0])):
         table = _find_links(links, [along[number] for along in paths], lattice)
@@ -116,11 +119,6 @@ def find_frozen_paths(
         groups.append(PathGroup(tables, torch.tensor(backwards).T))
         kept += [number for number, _ in columns]
     return FrozenPaths(tuple(groups), tuple(kept))
-
-
-def _list_paths(mu: int, dimension: int, rectangles: bool) -> list[Path]:
-    more = list_rectangle_paths(mu, dimension) if rectangles else []
-    return list_plaquette_paths(mu, dimension) + more
 
 
 def _find_links(links: Tensor, paths: list[Path], lattice: Lattice) -> Tensor:

@@ -23,14 +23,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Final, Literal
+from typing import Final
 
 import torch
 from torch import Tensor
 
 from pipeline_gauge_flows.data.lattice import Lattice
-
-Pattern = Literal["direction", "location", "m4"]
+from pipeline_gauge_flows.options import Pattern
 
 _PERIODS: Final[dict[Pattern, int]] = {"direction": 2, "location": 2, "m4": 4}
 
@@ -75,7 +74,8 @@ class Update:
         else:
             period = _PERIODS[self.pattern]
             mu, phase = divmod(self.step, period)
-            active[mu] = _compute_phases(self.pattern, mu, x) == phase
+            phases = x.sum(dim=1) + (x[:, mu] if self.pattern == "m4" else 0)
+            active[mu] = phases % period == phase
         return active
 
 
@@ -142,8 +142,3 @@ def check_extents(pattern: Pattern, lattice: Lattice) -> None:
             f"multiple of {period}"
             + (", or use the mask 'direction' or 'location'" if period == 4 else "")
         )
-
-
-def _compute_phases(pattern: Pattern, mu: int, coordinates: Tensor) -> Tensor:
-    total = coordinates.sum(dim=1)
-    return total % 2 if pattern == "direction" else (total + coordinates[:, mu]) % 4

@@ -4,7 +4,7 @@
 
 | group or attribute    | content                                                                |
 |-----------------------|------------------------------------------------------------------------|
-| `samples/log_weight`  | log w of the written configurations, (n,); files: see `files`          |
+| `samples/log_weight`  | log w of the written configurations, (n,); files: see `sample`         |
 | `samples/number`      | number of the proposal of each, (n,)                                   |
 | `derivatives/`        | attribute `report`, JSON, see below; `log_weight` of the flow and      |
 |                       | `log_weight_identity` without it, (n,)                                 |

@@ -12,12 +12,9 @@ from numpy.typing import NDArray
 from pipeline_core.artifacts.extracts import BULK
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.project.run import DatasetRun, Run
-from pipeline_gauge_flows.data.actions import WholeAction
-from pipeline_gauge_flows.data.datasets import ActionOptions
 from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.data.ensembles.storage import Ensemble
-from pipeline_gauge_flows.data.fermions.effective import make_action
-from pipeline_gauge_flows.data.lattice import Lattice
+from pipeline_gauge_flows.data.fermions.effective import EffectiveAction
 from pipeline_gauge_flows.data.theory import compute_known
 from pipeline_gauge_flows.evaluation.inputs import (
     open_ensemble,
@@ -45,10 +42,10 @@ from pipeline_gauge_flows.inference.derivative import (
 )
 from pipeline_gauge_flows.inference.options import DerivativeOptions
 from pipeline_gauge_flows.inference.pion import add_masses, make_correlator, report_pion
-from pipeline_gauge_flows.inference.second import Measurement, make_second
+from pipeline_gauge_flows.inference.second import make_second
 from pipeline_gauge_flows.model.flow import Flow
 from pipeline_gauge_flows.options import GaugeOptions
-from pipeline_gauge_flows.task import make_base_action, read_target_action
+from pipeline_gauge_flows.task import make_base_action, make_target_action
 
 Averages = dict[str, Value]
 Floats = NDArray[np.float64]
@@ -74,23 +71,23 @@ def differentiate(
         lattice, chosen = flow.lattice, np.arange(len(ensemble))
         if options.ensemble is None:
             chosen = select_configurations(run, ensemble, ("val", "test"))
-        base, target = make_base_action(run, lattice), make_action(read_target_action(run), lattice)
+        base, target = make_base_action(run, lattice), make_target_action(run, lattice)
         assert base is not None
         step = find_step(base.options, target.options)
         pair = (ensemble, chosen)
-        measurement = _make_measurement(run, options, base.options, lattice)
-        series = map_ensemble(
-            flow, (base, target), pair, measurement.observables, options.batch_size, ranks,
-            measurement.correlator,
-        )  # fmt: skip
+        correlator = None
+        if options.pion is not None:
+            correlator = make_correlator(options.pion, base.options, lattice, (run.seed, _SOURCES))
+        observables = Observables(ObservableOptions(), lattice, correlator)
+        series = map_ensemble(flow, (base, target), pair, observables, options.batch_size, ranks)
         if not ranks.is_rank_zero:
             return {}, series
         rows, seed = split_chains(ensemble, chosen), (run.seed, 0)
         estimates = DerivativeEstimates(series, step, rows, options.resamples, seed)
         second = make_second(
-            dataset, (base, target), step, ensemble, measurement, len(chosen), options.batch_size
+            dataset, (base, target), step, ensemble, observables, len(chosen), options.batch_size
         )
-    if measurement.correlator is not None:
+    if correlator is not None:
         add_masses(estimates, lattice)
     report = {"dataset": dataset.name, **_make_header(series, step, estimates, options, seed)}
     first = _average(estimates, estimates.before, rows)
@@ -100,22 +97,12 @@ def differentiate(
         name: _report_observable(name, estimates, exact, (first, other), step)
         for name in estimates.names
     }
-    report["pion"] = report_pion(measurement.correlator, estimates)
+    report["pion"] = report_pion(correlator, estimates)
     terms = ("flow", "reweighting", "measurement")
     report["seconds"] = {name: float(series[f"seconds_{name}"].mean()) for name in terms}
     report["seconds"]["generation"] = None if second is None else second.seconds
     report["independent_configurations"] = None if second is None else 2 * len(chosen)
     return replace_not_finite(report), series
-
-
-def _make_measurement(
-    run: Run, options: DerivativeOptions, action: ActionOptions, lattice: Lattice
-) -> Measurement:
-    observables = Observables(ObservableOptions(), lattice)
-    if options.pion is None:
-        return Measurement(observables, None)
-    seed = (run.seed, _SOURCES)
-    return Measurement(observables, make_correlator(options.pion, action, lattice, seed))
 
 
 def _open_configurations(
@@ -199,10 +186,10 @@ def _average(
 
 
 def _compute_known_differences(
-    base: WholeAction, target: WholeAction, step: Step
+    base: EffectiveAction, target: EffectiveAction, step: Step
 ) -> dict[str, float]:
     """Return the expected differences by name, where theory predicts them."""
-    ends = [compute_known(action) for action in (base, target)]
+    ends = [compute_known(action.gauge) for action in (base, target)]
     if ends[0] is None or ends[1] is None:
         return {}
     start, end = (one.average_plaquettes(base.lattice) for one in ends if one is not None)

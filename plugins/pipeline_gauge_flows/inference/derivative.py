@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ from pipeline_gauge_flows.evaluation.series import (
     list_observables,
     select_prefix,
 )
-from pipeline_gauge_flows.inference.masses import CORRELATOR
+from pipeline_gauge_flows.inference.masses import CORRELATOR, LogMass, MassFit
 
 Floats = NDArray[np.float64]
 
@@ -99,17 +99,6 @@ def _list_parameters(action: ActionOptions) -> dict[str, Any]:
     return content | (quarks or {})
 
 
-class FunctionOfMeans(Protocol):
-    """Function of averages of several observables."""
-
-    @property
-    def inputs(self) -> tuple[str, ...]:
-        """Names of the observables, or of preceding functions."""
-
-    def __call__(self, means: Floats) -> Floats:
-        """Evaluate for rows of averages, (m, inputs) -> (m,), to first order about the first."""
-
-
 class DerivativeEstimates:
     """Estimates of derivatives from configurations before and after a flow.
 
@@ -138,7 +127,7 @@ class DerivativeEstimates:
         self.before, self.after = (
             name_columns(select_prefix(series, prefix), step) for prefix in (START, END)
         )
-        self.functions: dict[str, FunctionOfMeans] = {}
+        self.functions: dict[str, MassFit | LogMass] = {}
         self._averages: dict[tuple[str, str], Floats] = {}
         self._step = step
         watched = [self.before["plaquette"], self.before[CONJUGATE], series["log_weight"]]
@@ -244,7 +233,7 @@ class DerivativeEstimates:
         difference: Floats = means[f"{weight}{name}"] / means[weight[:-1]] - means[name]
         return difference
 
-    def _differentiate_along(self, function: FunctionOfMeans, end: str) -> Floats:
+    def _differentiate_along(self, function: MassFit | LogMass, end: str) -> Floats:
         """Return the derivative of a function of averages by the chain rule."""
         weight = "" if end == START else "w "
         means = np.stack([self.average(one, weight) for one in function.inputs], 1)

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pipeline_gauge_flows.data.datasets import ActionOptions, FermionOptions, require_fermions
 from pipeline_gauge_flows.data.fermions.correlators import correlate_pion
-from pipeline_gauge_flows.data.fermions.sources import draw_sources, stack_sources
+from pipeline_gauge_flows.data.fermions.sources import draw_sources
 from pipeline_gauge_flows.data.lattice import Lattice, seed_generator
 from pipeline_gauge_flows.evaluation.resampling import compute_value
 from pipeline_gauge_flows.inference.derivative import DerivativeEstimates
@@ -45,12 +45,8 @@ class PionCorrelator:
 
     def __call__(self, links: Tensor, numbers: Sequence[int]) -> dict[str, Tensor]:
         """Return the means of C(t) and C(T - t), (batch, T/2 + 1), of links (batch, D, V, N, N)."""
-        sources = stack_sources(
-            [
-                draw_sources(self.n_sources, self.lattice, seed_generator(*self.seed, int(number)))
-                for number in numbers
-            ]
-        )
+        generators = (seed_generator(*self.seed, int(number)) for number in numbers)
+        sources = draw_sources(self.n_sources, self.lattice, generators)
         double = links.to(torch.complex128)
         whole = correlate_pion(double, self.lattice, self.quarks, sources)
         both = (whole + whole.flip(1).roll(1, 1)) / 2

@@ -13,15 +13,14 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline_core.project.run import DatasetRun
-from pipeline_gauge_flows.data.actions import WholeAction
 from pipeline_gauge_flows.data.datasets import EnsembleDataset
 from pipeline_gauge_flows.data.ensembles.origins import GeneratedEnsemble, Sample
 from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.data.ensembles.storage import Ensemble
+from pipeline_gauge_flows.data.fermions.effective import EffectiveAction
 from pipeline_gauge_flows.evaluation.observables import Observables
 from pipeline_gauge_flows.evaluation.series import split_chains
 from pipeline_gauge_flows.inference.derivative import Step, name_columns
-from pipeline_gauge_flows.inference.pion import PionCorrelator
 
 Floats = NDArray[np.float64]
 
@@ -44,25 +43,12 @@ class SecondEnsemble:
     seconds: float
 
 
-@dataclass(frozen=True)
-class Measurement:
-    """Measurements on the configurations of both ensembles.
-
-    Attributes:
-        observables: Averages of loops.
-        correlator: Correlator of the pion; None without one.
-    """
-
-    observables: Observables
-    correlator: PionCorrelator | None
-
-
 def make_second(
     dataset: DatasetRun,
-    actions: tuple[WholeAction, WholeAction],
+    actions: tuple[EffectiveAction, EffectiveAction],
     step: Step,
     ensemble: Ensemble,
-    measurement: Measurement,
+    observables: Observables,
     n: int,
     batch_size: int,
 ) -> SecondEnsemble | None:
@@ -73,7 +59,7 @@ def make_second(
         actions: Actions of the first ensemble and of this one.
         step: Step between the actions.
         ensemble: The first ensemble.
-        measurement: Measurements to make.
+        observables: Observables to measure.
         n: Least number of configurations, divided evenly among the chains.
         batch_size: Configurations per batch of measurements.
     """
@@ -90,11 +76,9 @@ def make_second(
     for batch in _split_batches(iter(drawn), batch_size):
         clock = time.perf_counter()
         links = torch.from_numpy(np.stack([one.links for one in batch]))
-        values = measurement.observables(links)
-        if measurement.correlator is not None:
-            # Numbered after the first ensemble's, so that the sources differ, too.
-            number = len(ensemble) + len(of_chain)
-            values |= measurement.correlator(links, range(number, number + len(batch)))
+        # Numbered after the first ensemble's, so that the sources of quarks differ, too.
+        number = len(ensemble) + len(of_chain)
+        values = observables(links, range(number, number + len(batch)))
         columns = {"base": base(links), "target": target(links), **values}
         parts.append(name_columns({name: x.numpy() for name, x in columns.items()}, step))
         of_chain += [one.chain for one in batch]

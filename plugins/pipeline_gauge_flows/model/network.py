@@ -10,8 +10,8 @@ from torch import Tensor, nn
 
 from pipeline_core.batch import Batch
 from pipeline_core.task import Outputs
-from pipeline_gauge_flows.data.actions import WholeAction
 from pipeline_gauge_flows.data.datasets import FermionOptions
+from pipeline_gauge_flows.data.fermions.effective import EffectiveAction
 from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.graph.layout import FlowLayout
 from pipeline_gauge_flows.model.flow import Flow, Memory
@@ -73,7 +73,9 @@ class GaugeModule(nn.Module):
     replaceable: ClassVar[Mapping[str, tuple[str, ...]]] = {"pseudofermions": ()}
     """A flow of gluons may be continued as one with quarks; see `Potential.replaceable`."""
 
-    def __init__(self, flow: Flow, base: WholeAction | None = None, by_path: bool = False) -> None:
+    def __init__(
+        self, flow: Flow, base: EffectiveAction | None = None, by_path: bool = False
+    ) -> None:
         super().__init__()
         self.flow = flow
         self._base, self._by_path = base, by_path
@@ -126,11 +128,11 @@ class ConditionalModule(GaugeModule):
         flow: Flow,
         pseudofermions: PseudofermionFlow,
         quarks: tuple[FermionOptions, FermionOptions],
-        base: WholeAction | None,
+        base: EffectiveAction | None,
         by_path: bool,
     ) -> None:
         super().__init__(flow, base, by_path)
-        self.pseudofermions, self._quarks = pseudofermions, quarks
+        self.pseudofermions, self.quarks = pseudofermions, quarks
 
     def forward(self, batch: Batch) -> Outputs:
         """Map a batch."""
@@ -139,7 +141,7 @@ class ConditionalModule(GaugeModule):
         with torch.no_grad():
             outputs = super().forward(batch)
         lattice = Lattice(tuple(batch["extents"][0].tolist()), self._n_colours)
-        operators = make_operators(batch["base_links"], outputs["links"], lattice, self._quarks)
+        operators = make_operators(batch["base_links"], outputs["links"], lattice, self.quarks)
         weigh = weigh_by_path if torch.is_grad_enabled() else weigh_shots
         log_weight = weigh(self.pseudofermions, batch["noise"], operators, lattice)
         return {**outputs, "log_weight": log_weight}

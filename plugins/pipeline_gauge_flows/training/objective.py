@@ -21,8 +21,8 @@ from torch import Tensor
 
 from pipeline_core.batch import Batch
 from pipeline_core.task import Outputs
-from pipeline_gauge_flows.data.actions import WholeAction
 from pipeline_gauge_flows.data.exact import expand_characters
+from pipeline_gauge_flows.data.fermions.effective import EffectiveAction
 from pipeline_gauge_flows.data.lattice import draw_hot
 
 _MONITORS: Final = ("weight", "weight_square", "log_weight", "log_weight_square")
@@ -30,7 +30,7 @@ LARGEST_EXPONENT: Final = 300.0
 """Largest magnitude of log w - c in the exponential, whose square stays finite."""
 
 
-def estimate_log_z(action: WholeAction) -> float:
+def estimate_log_z(action: EffectiveAction) -> float:
     """Return a rough log Z: independent plaquettes with the coupling of each plane.
 
     Quarks add their action on random links.
@@ -38,7 +38,7 @@ def estimate_log_z(action: WholeAction) -> float:
     lattice, gauge = action.lattice, action.gauge
     free = [expand_characters(float(weight), lattice.n_colours).a[0] for weight in gauge.weights]
     log_z = lattice.volume * float(torch.tensor(free).log().sum())
-    if gauge is action:
+    if action.options.fermions is None:
         return log_z
     links = draw_hot(lattice, 1, torch.Generator().manual_seed(0))
     return log_z + float(gauge(links) - action(links))
@@ -79,7 +79,7 @@ class Divergence:
 
     weights: Final[dict[str, float]] = {"reverse_kl": 1.0, **dict.fromkeys(_MONITORS, 0.0)}
 
-    def __init__(self, action: WholeAction, base: WholeAction | None, scale: float) -> None:
+    def __init__(self, action: EffectiveAction, base: EffectiveAction | None, scale: float) -> None:
         self._action, self._base, self._scale = action, base, scale
 
     def counts(self, batch: Batch) -> dict[str, Tensor]:

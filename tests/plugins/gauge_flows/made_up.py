@@ -26,9 +26,8 @@ from pipeline_gauge_flows.data.ensembles.statistics import ChainRows
 from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.data.theory import compute_known
 from pipeline_gauge_flows.evaluation.cost import compare_costs
-from pipeline_gauge_flows.evaluation.predictions import write_predictions
+from pipeline_gauge_flows.evaluation.predictions import LatticeSeries, write_predictions
 from pipeline_gauge_flows.evaluation.report import (
-    Bootstrap,
     Reference,
     compare_volumes,
     report_haar,
@@ -140,19 +139,20 @@ def draw_series(
 def write_evaluation(run: Run, n: int = N) -> None:
     """Write what the stage evaluate would, on the lattice and one of twice its volume."""
     lattice, options = read_theory(run)
-    reports, parts, lattices = [], [], []
+    parts = []
     for number, factor in enumerate((1, 2)):
         extents = (factor * lattice.extents[0], *lattice.extents[1:])
-        lattices.append(Lattice(extents, lattice.n_colours))
-        exact = compute_known(GaugeAction(options, lattices[-1]))
+        larger = Lattice(extents, lattice.n_colours)
+        exact = compute_known(GaugeAction(options, larger))
         variance = factor * VARIANCES[run.options.layers.loops]
         seed = 10 * run.seed + number
         ours = draw_series(variance, exact.log_z, exact.planes, seed, n)
         theirs = draw_series(variance, exact.log_z, exact.planes, seed, n // 2, sign=1)
         rows = ChainRows([np.arange(n // 2)])
         reference = Reference(exact, *(() if number else (theirs, rows)))
-        reports.append(report_haar(ours, lattices[-1], reference, Bootstrap(50, (seed,))))
-        parts += [(number, False, ours)] + ([] if number else [(number, True, theirs)])
+        report = report_haar(ours, larger, reference, 50, (seed,))
+        parts.append(LatticeSeries(larger, ours, reference.series, report))
+    reports = [one.report for one in parts]
     content = {
         "prior": "haar",
         "action": options.model_dump(mode="json"),
@@ -162,7 +162,7 @@ def write_evaluation(run: Run, n: int = N) -> None:
     }
     headline = {"verdict": "Made up.", "numbers": []}
     store.write_json(run.metrics, {"n_parameters": 7, "flow": content, "headline": headline})
-    write_predictions(run, lattices, parts)
+    write_predictions(run, parts)
 
 
 def make_cost(report: dict[str, Any], heatbath: float) -> dict[str, Any]:

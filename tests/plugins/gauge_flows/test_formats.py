@@ -27,6 +27,7 @@ from pipeline_gauge_flows.data.formats import (
 )
 from pipeline_gauge_flows.data.formats.configuration import convert_to_file_order
 from pipeline_gauge_flows.data.formats.ildg import compute_checksums
+from pipeline_gauge_flows.data.formats.lime import Record, read_records, write_records
 from pipeline_gauge_flows.data.formats.nersc import compute_checksum
 from pipeline_gauge_flows.data.lattice import Lattice, draw_hot
 
@@ -58,34 +59,51 @@ def draw_configuration(lattice: Lattice = LATTICE) -> Configuration:
     return Configuration(lattice, links)
 
 
-@pytest.mark.parametrize("precision", [32, 64])
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_written_is_read(tmp_path, kind, precision):
+def test_what_is_written_is_read(tmp_path, kind):
     write, read = KINDS[kind]
     for configuration in (draw_configuration(), make_exact_configuration()):
         path = tmp_path / "links"
-        write(path, configuration, precision=precision)
+        write(path, configuration)
         again = read(path)
         assert (again.lattice, again.action) == (configuration.lattice, configuration.action)
-        tolerance = 1e-14 if precision == 64 else 1e-7
-        np.testing.assert_allclose(again.links, configuration.links, rtol=0, atol=tolerance)
+        np.testing.assert_allclose(again.links, configuration.links, rtol=0, atol=1e-14)
         assert list(tmp_path.iterdir()) == [path]
 
 
+def test_ildg_of_single_precision_is_read(tmp_path):
+    """The records of a file in double precision, its numbers and checksums in single precision."""
+    configuration = draw_configuration()
+    write_ildg(tmp_path / "double", configuration)
+    records = {one.kind: one.data for one in read_records(tmp_path / "double")}
+    links = convert_to_file_order(configuration).astype(">c8")
+    records["ildg-format"] = records["ildg-format"].replace(b">64<", b">32<")
+    records["ildg-binary-data"] = links.tobytes()
+    sums = "<suma>{:08x}</suma><sumb>{:08x}</sumb>".format(*compute_checksums(links))
+    records["scidac-checksum"] = sums.encode()
+    with (tmp_path / "single").open("wb") as file:
+        write_records(file, [Record(*one) for one in records.items()])
+    again = read_ildg(tmp_path / "single").links
+    np.testing.assert_allclose(again, configuration.links, rtol=0, atol=1e-7)
+
+
 @pytest.mark.parametrize("dtype", [">c8", ">c16"])
-def test_checksums_are_those_of_another_program(tmp_path, dtype):
+def test_checksums_are_those_of_another_program(dtype):
     configuration = make_exact_configuration()
     links = convert_to_file_order(configuration).astype(dtype)
     assert tuple(f"{value:08x}" for value in compute_checksums(links)) == SUMS[dtype]
     # That one sums a little-endian copy, whose words have the same values.
     assert f"{compute_checksum(links):08x}" == WORDS[dtype]
-    precision = 32 if dtype == ">c8" else 64
-    write_ildg(tmp_path / "a", configuration, precision=precision)
-    write_nersc(tmp_path / "b", configuration, precision=precision)
+
+
+def test_files_have_checksums_plaquette_and_trace_of_another_program(tmp_path):
+    configuration = make_exact_configuration()
+    write_ildg(tmp_path / "a", configuration)
+    write_nersc(tmp_path / "b", configuration)
     text = (tmp_path / "a").read_bytes()
-    assert f"<suma>{SUMS[dtype][0]}</suma><sumb>{SUMS[dtype][1]}</sumb>".encode() in text
+    assert "<suma>{}</suma><sumb>{}</sumb>".format(*SUMS[">c16"]).encode() in text
     header = (tmp_path / "b").read_bytes().split(b"END_HEADER")[0].decode()
-    assert f"CHECKSUM = {WORDS[dtype]}" in header
+    assert f"CHECKSUM = {WORDS['>c16']}" in header
     values = dict(re.findall(r"(\w+) = (\S+)", header))
     assert float(values["PLAQUETTE"]) == pytest.approx(0.003703703703703704, abs=1e-14)
     assert float(values["LINK_TRACE"]) == pytest.approx(0.005555555555555556, abs=1e-14)
@@ -94,7 +112,7 @@ def test_checksums_are_those_of_another_program(tmp_path, dtype):
 def test_layout_of_ildg(tmp_path):
     """Headers of 144 bytes, data filled up to 8 bytes, first the format, then the links."""
     path = tmp_path / "a.ildg"
-    write_ildg(path, make_exact_configuration(), name="lfn://ours/a")
+    write_ildg(path, make_exact_configuration())
     content, position, records = path.read_bytes(), 0, {}
     while position < len(content):
         magic, version, _, length = struct.unpack_from(">IHHQ", content, position)
@@ -102,11 +120,9 @@ def test_layout_of_ildg(tmp_path):
         kind = content[position + 16 : position + 144].rstrip(b"\0").decode()
         records[kind] = content[position + 144 : position + 144 + length]
         position += 144 + (length + 7) // 8 * 8
-    assert list(records)[:3] == ["ildg-format", "ildg-binary-data", "ildg-data-lfn"]
+    assert list(records)[:2] == ["ildg-format", "ildg-binary-data"]
     assert b"<lx>2</lx>\n  <ly>3</ly>\n  <lz>5</lz>\n  <lt>4</lt>" in records["ildg-format"]
     assert len(records["ildg-binary-data"]) == LATTICE.n_links * 9 * 16
-    assert records["ildg-data-lfn"] == b"lfn://ours/a"
-    assert read_ildg(path).facts == {"checksum": "agrees", "name": "lfn://ours/a"}
 
 
 @pytest.mark.parametrize("kind", ["IEEE32", "IEEE32LITTLE", "IEEE64", "IEEE64LITTLE", "IEEE64BIG"])

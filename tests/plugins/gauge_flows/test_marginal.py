@@ -18,7 +18,7 @@ from pipeline_core.testing.projects import call
 from pipeline_gauge_flows.data.datasets import ActionOptions, FermionOptions
 from pipeline_gauge_flows.data.ensembles.storage import Ensemble
 from pipeline_gauge_flows.data.fermions.determinant import compute_log_determinant
-from pipeline_gauge_flows.data.fermions.effective import make_action
+from pipeline_gauge_flows.data.fermions.effective import EffectiveAction
 from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.evaluation.inputs import load_flow
 from pipeline_gauge_flows.model.network import GaugeModule
@@ -46,8 +46,8 @@ DATASET = {
 @pytest.mark.parametrize("by_path", [False, True], ids=["ordinary", "path"])
 def test_gradients_pass_through_determinants(by_path):
     """Those by the weights, of log q + S at fixed links, less the score's for path gradients."""
-    base = make_action(ActionOptions(beta=1.5), LATTICE)
-    target = make_action(THEORY, LATTICE)
+    base = EffectiveAction(ActionOptions(beta=1.5), LATTICE)
+    target = EffectiveAction(THEORY, LATTICE)
     flow = make_flow("residual", LATTICE, [("direction", 1)])
     batch, step = make_batch(draw_links(LATTICE, 2), LATTICE), 1e-5
     module, objective = (

@@ -16,6 +16,7 @@ from pipeline_core.training.history import TIMES
 from pipeline_core.training.model_file import load_model
 from pipeline_gauge_flows.data import exact
 from pipeline_gauge_flows.data.actions import ActionOptions, GaugeAction
+from pipeline_gauge_flows.data.fermions.effective import EffectiveAction
 from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.graph.layout import read_layout
 from plugins.gauge_flows.small import make_run
@@ -97,7 +98,7 @@ def test_configurations_depend_on_their_numbers_alone(tmp_path):
 def test_the_scale_of_weights_is_log_z_of_free_plaquettes():
     from pipeline_gauge_flows.training.objective import estimate_log_z
 
-    wilson = GaugeAction(ActionOptions(beta=2.0), Lattice((4, 4), 3))
+    wilson = EffectiveAction(ActionOptions(beta=2.0), Lattice((4, 4), 3))
     assert estimate_log_z(wilson) == pytest.approx(16 * 0.1230638999, rel=1e-8)
     assert estimate_log_z(wilson) == pytest.approx(exact.compute_torus_log_z(2.0, 3, 16), rel=1e-6)
 
@@ -183,7 +184,7 @@ def test_what_cannot_be_is_refused(tmp_path, changes, message):
 @pytest.mark.slow
 def test_the_group_is_that_of_the_dataset(tmp_path):
     dataset = {**ENSEMBLE, "lattice": {"extents": [4, 4], "n_colours": 2}}
-    content = make_sections(graph={"lattice": {"extents": [8, 8]}})
+    content = make_sections(graph={"lattice": {"extents": [8, 8], "n_colours": 2}})
     assert read_layout(make_run(tmp_path, dataset, **content)).lattice == Lattice((8, 8), 2)
     content["graph"]["lattice"] = {"extents": [8, 8], "n_colours": 3}
     with pytest.raises(ValueError, match=r"n_colours is 3, but the dataset has SU\(2\)"):

@@ -78,7 +78,7 @@ def test_normal_log_weights_give_the_closed_forms():
         value = compute_value(estimate)
         assert 0 < value.error < 0.02
         assert abs(value.measure_distance(expected)) < 4
-    assert compute_value(flow.average("one")).to_dict() == pytest.approx({"value": 1, "error": 0})
+    assert compute_value(flow.averages["one"]).to_dict() == pytest.approx({"value": 1, "error": 0})
 
 
 @pytest.mark.slow

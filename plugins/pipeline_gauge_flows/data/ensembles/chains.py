@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy as np
 import torch
@@ -18,47 +17,16 @@ from pipeline_gauge_flows.data.fermions.pseudofermions import split_action
 from pipeline_gauge_flows.data.lattice import Lattice, draw_hot, make_cold
 from pipeline_kernels.su3 import project
 
-_STARTS: Final[dict[str, Callable[[Lattice, int, torch.Generator], Tensor]]] = {
-    "hot": draw_hot,
-    "cold": lambda lattice, n, generator: make_cold(lattice, n),
-}
 _REVERSED: Final = 10
 """Trajectories that are integrated backwards to check reversibility."""
 _CHANCE: Final = 1e-4
 """Probability below which a run of rejected trajectories is not attributed to chance."""
 
 
-class Chains(Protocol):
-    """Several Markov chains of one action."""
-
-    links: Tensor
-    """Current configurations, (chains, D, V, N, N) complex128."""
-
-    def update(self) -> None:
-        """Make one update of every chain."""
-        ...
-
-    def begin(self) -> None:
-        """Reset the statistics: all chains are thermalised.
-
-        Raises:
-            ValueError: A chain is stuck.
-        """
-        ...
-
-    def summarize(self) -> dict[str, Any]:
-        """Return statistics of the updates since `begin`, JSON-able.
-
-        Raises:
-            ValueError: A chain is stuck.
-        """
-        ...
-
-
 def make_chains(
     action: ActionOptions, lattice: Lattice, options: HeatbathOptions | HmcOptions, n_updates: int
-) -> Chains:
-    """Return chains with their initial configurations.
+) -> HeatbathChains | HmcChains:
+    """Return chains with their initial configurations, `links`, (chains, D, V, N, N) complex128.
 
     Args:
         action: Action that is sampled.
@@ -121,7 +89,11 @@ class HmcChains:
         self._forget()
 
     def begin(self) -> None:
-        """Discard the statistics so far, unless a chain is stuck."""
+        """Discard the statistics so far: all chains are thermalised.
+
+        Raises:
+            ValueError: A chain is stuck.
+        """
         if self._accepted:
             refuse_stuck(torch.stack(self._accepted, dim=1))
         self._forget()
@@ -141,7 +113,11 @@ class HmcChains:
         self._accepted.append(trajectory.accepted)
 
     def summarize(self) -> dict[str, Any]:
-        """Return acceptance, energy violation and reversibility."""
+        """Return acceptance, energy violation and reversibility of the updates since `begin`.
+
+        Raises:
+            ValueError: A chain is stuck.
+        """
         violation = torch.stack(self._violations, dim=1)  # (chains, updates)
         accepted = torch.stack(self._accepted, dim=1)
         refuse_stuck(accepted)
@@ -193,8 +169,10 @@ def make_time_scales(
 
 
 def _draw_start(lattice: Lattice, options: HeatbathOptions | HmcOptions) -> Tensor:
+    if options.start == "cold":
+        return make_cold(lattice, options.chains)
     generator = torch.Generator().manual_seed(_derive_seed(options.seed, 0))
-    return _STARTS[options.start](lattice, options.chains, generator)
+    return draw_hot(lattice, options.chains, generator)
 
 
 def _derive_seed(seed: int, use: int) -> int:

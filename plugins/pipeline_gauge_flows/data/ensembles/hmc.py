@@ -3,7 +3,7 @@
 | symbol                     | here                                                              |
 |----------------------------|-------------------------------------------------------------------|
 | H = -sum tr P^2 + S        | `HybridMonteCarlo.energy`; P is in the algebra of SU(N)           |
-| dU/dt = P U, dP/dt = F     | `HybridMonteCarlo.integrate`; F is `Action.force`, of all terms   |
+| dU/dt = P U, dP/dt = F     | `HybridMonteCarlo.integrate`; F is the `force` of all terms       |
 | dH                         | `Trajectory.violation`: H at the end less H at the start          |
 
 S is a sum of terms. Terms of one time scale move the momenta together; in each half of its step the
@@ -21,7 +21,8 @@ from typing import Final
 import torch
 from torch import Tensor
 
-from pipeline_gauge_flows.data.actions import Action
+from pipeline_gauge_flows.data.actions import GaugeAction
+from pipeline_gauge_flows.data.fermions.pseudofermions import Pseudofermions
 from pipeline_gauge_flows.data.loops import project_to_algebra
 from pipeline_kernels.su3 import exponential
 
@@ -39,7 +40,7 @@ class TimeScale:
         n_steps: Steps in a half step of the next slower scale; for the slowest, in a trajectory.
     """
 
-    terms: Sequence[Action]
+    terms: Sequence[GaugeAction | Pseudofermions]
     n_steps: int
 
     def force(self, links: Tensor) -> Tensor:
@@ -124,8 +125,8 @@ class HybridMonteCarlo:
 
     def measure_irreversibility(self, links: Tensor) -> float:
         """Return the largest change of a link element after integrating forth and back."""
-        momenta = self.refresh(links)
-        back, _ = self.integrate(*_reverse(self.integrate(links, momenta)))
+        moved, momenta = self.integrate(links, self.refresh(links))
+        back, _ = self.integrate(moved, -momenta)
         return float((back - links).abs().max())
 
     def _advance(
@@ -149,8 +150,3 @@ class HybridMonteCarlo:
         if last is None or last[0] is not links:
             last = self._forces[level] = links, self.scales[level].force(links)
         return last[1]
-
-
-def _reverse(state: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-    links, momenta = state
-    return links, -momenta

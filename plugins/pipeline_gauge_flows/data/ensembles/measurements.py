@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -11,11 +11,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from pipeline_gauge_flows.data.actions import Action, GaugeAction
+from pipeline_gauge_flows.data.actions import GaugeAction, multiply_gradients
 from pipeline_gauge_flows.data.datasets import ActionOptions
 from pipeline_gauge_flows.data.ensembles.origins import Sample
 from pipeline_gauge_flows.data.ensembles.statistics import Estimate, compute_drift, estimate
-from pipeline_gauge_flows.data.fermions.pseudofermions import split_action
+from pipeline_gauge_flows.data.fermions.pseudofermions import Pseudofermions, split_action
 from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.data.observables import average_plaquettes
 from pipeline_gauge_flows.data.theory import compute_known
@@ -68,13 +68,13 @@ class Measurements:
             square, laplacian = (
                 value.item() for value in self.action.compute_identity_terms(links)
             )
-            product = sum(self._multiply_force(links, quark) for quark in self._quarks)
+            product = sum(self._multiply_forces(links, quarks) for quarks in self._quarks)
             self._append(drawn.chain, square=square, product=product, laplacian=laplacian)
         return {"plaquette": planes, "action": action}
 
-    def _multiply_force(self, links: Tensor, quarks: Action) -> float:
+    def _multiply_forces(self, links: Tensor, quarks: GaugeAction | Pseudofermions) -> float:
         quarks.refresh(links, self._generator)
-        return self.action.multiply_force(links, quarks).item()
+        return multiply_gradients(self.action.force(links), quarks.force(links)).item()
 
     def _append(self, chain: int, **values: Any) -> None:
         for name, value in values.items():
@@ -145,7 +145,7 @@ class Measurements:
 
     def _find_known_plaquette(self, measured: Estimate) -> dict[str, Any] | None:
         """Return the plaquette from theory; None without a prediction."""
-        known = None if self._quarks else compute_known(self.action)
+        known = compute_known(self.action)
         if known is None or known.plaquette_uncertainty > measured.error / 2:
             return None
         value = float(known.planes.mean())
@@ -153,17 +153,15 @@ class Measurements:
         return {"how": known.how, "value": value, "sigmas": sigmas}
 
 
-def find_warnings(
-    summary: dict[str, Any], facts: dict[str, Any], updates: int | None
-) -> Iterator[str]:
+def find_warnings(statistics: Mapping[str, Any], updates: int | None) -> Iterator[str]:
     """Yield warnings about an ensemble that was written.
 
     Args:
-        summary: Summary of the measurements.
-        facts: Summary of the origin.
+        statistics: Summary of the measurements, and of the `origin`.
         updates: Updates of the thermalisation in units of the separation; None for files.
     """
-    plaquette, theory = summary["plaquette"], summary["known_plaquette"]
+    plaquette, theory = statistics["plaquette"], statistics["known_plaquette"]
+    facts, drift = statistics["origin"], statistics["drift_sigmas"]
     if plaquette["tau_int"] is None:
         yield "too few configurations per chain for an autocorrelation time: errors neglect it"
     elif updates is not None and updates < _THERMALISATION * plaquette["tau_int"]:
@@ -171,10 +169,10 @@ def find_warnings(
             f"thermalisation is shorter than {_THERMALISATION} autocorrelation times of the "
             f"plaquette ({plaquette['tau_int']:.2g} configurations); raise generate.thermalisation"
         )
-    if summary["drift_sigmas"] is not None and abs(summary["drift_sigmas"]) > _DRIFT:
+    if drift is not None and abs(drift) > _DRIFT:
         yield (
             f"the plaquette of the second halves of the chains differs from the first by "
-            f"{abs(summary['drift_sigmas']):.1f} standard errors; thermalise longer"
+            f"{abs(drift):.1f} standard errors; thermalise longer"
         )
     if theory is not None and theory["sigmas"] is not None and abs(theory["sigmas"]) > _SIGMAS:
         yield (

@@ -6,12 +6,11 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline_core.artifacts import provenance
 from pipeline_gauge_flows.data.datasets import (
     ActionOptions,
     FileSource,
@@ -45,22 +44,6 @@ class Sample:
         return {"links": self.links, "chain": np.asarray(self.chain), **texts}
 
 
-class Origin(Protocol):
-    """Source of configurations."""
-
-    def __iter__(self) -> Iterator[Sample]:
-        """Yield the configurations, in order within each chain."""
-        ...
-
-    def summarize(self) -> dict[str, Any]:
-        """Return statistics of all configurations, JSON-able; to be called after the last."""
-        ...
-
-    def hash_files(self) -> dict[str, str]:
-        """Return the SHA-256 of each file by name."""
-        ...
-
-
 class GeneratedEnsemble:
     """Configurations from Markov chains.
 
@@ -91,7 +74,7 @@ class GeneratedEnsemble:
                 yield Sample(links.copy(), chain, name, f"{options.method}:{name}:{update}")
 
     def summarize(self) -> dict[str, Any]:
-        """Return statistics of the updates.
+        """Return statistics of the updates, JSON-able; to be called after the last.
 
         Raises:
             ValueError: No update was accepted.
@@ -101,65 +84,47 @@ class GeneratedEnsemble:
             raise ValueError("generate: no trajectory was accepted; raise generate.n_steps")
         return {"method": self._options.method, **facts}
 
-    def hash_files(self) -> dict[str, str]:
-        """Return an empty mapping: there are no files."""
-        return {}
 
-
-class FileEnsemble:
-    """Configurations from files.
+def read_ensemble(
+    sources: Sequence[FileSource],
+    files: Sequence[Mapping[str, Path]],
+    lattice: Lattice,
+    action: ActionOptions,
+) -> Iterator[Sample]:
+    """Yield configurations from files in the natural order of their names.
 
     Args:
-        sources: The sources.
+        sources: The sources, each of which is one Markov chain.
         files: Names and paths of the files of each source.
         lattice: Required lattice.
         action: Required action.
+
+    Raises:
+        ValueError: A file is damaged, or has another lattice or action.
     """
+    for number, (source, paths) in enumerate(zip(sources, files, strict=True)):
+        for name in sorted(paths, key=_split_numbers):
+            configuration = READERS[source.reader](paths[name])
+            _require_match(name, configuration, lattice, action)
+            group = name if source.group == "file" else f"source-{number}"
+            yield Sample(configuration.links, number, group, name)
 
-    def __init__(
-        self,
-        sources: Sequence[FileSource],
-        files: Sequence[Mapping[str, Path]],
-        lattice: Lattice,
-        action: ActionOptions,
-    ) -> None:
-        self._sources, self._files = sources, files
-        self._lattice, self._action = lattice, action
 
-    def __iter__(self) -> Iterator[Sample]:
-        """Yield the configurations in the natural order of their file names.
-
-        Raises:
-            ValueError: A file is damaged, or has another lattice or action.
-        """
-        for number, (source, files) in enumerate(zip(self._sources, self._files, strict=True)):
-            for name in sorted(files, key=_split_numbers):
-                configuration = READERS[source.reader](files[name])
-                self._require_match(name, configuration)
-                group = name if source.group == "file" else f"source-{number}"
-                yield Sample(configuration.links, number, group, name)
-
-    def summarize(self) -> dict[str, Any]:
-        """Return the number of files."""
-        return {"files": [len(files) for files in self._files]}
-
-    def hash_files(self) -> dict[str, str]:
-        """Return the hashes of all files."""
-        return {n: provenance.hash_file(path) for files in self._files for n, path in files.items()}
-
-    def _require_match(self, name: str, configuration: Configuration) -> None:
-        theirs = configuration.lattice
-        if theirs != self._lattice:
-            raise ValueError(
-                f"{name}: SU({theirs.n_colours}) on {list(theirs.extents)} sites "
-                f"(t, x, y, z), but the dataset has SU({self._lattice.n_colours}) on "
-                f"{list(self._lattice.extents)}; correct `lattice`, or remove the file"
-            )
-        if configuration.action not in (None, self._action):
-            raise ValueError(
-                f"{name}: was drawn from the action {configuration.action!r}, but the "
-                f"dataset has {self._action!r}; correct `action`, or remove the file"
-            )
+def _require_match(
+    name: str, configuration: Configuration, lattice: Lattice, action: ActionOptions
+) -> None:
+    theirs = configuration.lattice
+    if theirs != lattice:
+        raise ValueError(
+            f"{name}: SU({theirs.n_colours}) on {list(theirs.extents)} sites "
+            f"(t, x, y, z), but the dataset has SU({lattice.n_colours}) on "
+            f"{list(lattice.extents)}; correct `lattice`, or remove the file"
+        )
+    if configuration.action not in (None, action):
+        raise ValueError(
+            f"{name}: was drawn from the action {configuration.action!r}, but the "
+            f"dataset has {action!r}; correct `action`, or remove the file"
+        )
 
 
 def _split_numbers(name: str) -> list[int | str]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
@@ -32,14 +32,11 @@ def make_configuration_fields(lattice: Lattice) -> list[Field]:
     ]
 
 
-def write_theory(writer: SampleWriter, theory: Mapping[str, Any], statistics: Any) -> None:
-    """Write the data common to all configurations of a file.
-
-    Args:
-        writer: Writer of the file.
-        theory: Lattice and action, from `EnsembleDataset.describe_theory`.
-        statistics: Statistics of the ensemble in the report, JSON-able.
-    """
+def write_theory(
+    writer: SampleWriter, lattice: Lattice, action: ActionOptions, statistics: Any
+) -> None:
+    """Write the data common to all configurations of a file; statistics are JSON-able."""
+    theory = {"lattice": asdict(lattice), "action": action.model_dump(mode="json")}
     for key, value in {**theory, "statistics": statistics}.items():
         writer.attributes[key] = json.dumps(value)
 
@@ -95,12 +92,7 @@ class Ensemble:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __len__(self) -> int:

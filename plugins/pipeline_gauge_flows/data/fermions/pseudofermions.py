@@ -16,21 +16,27 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Final
 
 import torch
 from torch import Tensor
 
-from pipeline_gauge_flows.data.actions import Action, GaugeAction
+from pipeline_gauge_flows.data.actions import GaugeAction
 from pipeline_gauge_flows.data.datasets import ActionOptions
 from pipeline_gauge_flows.data.fermions.solver import DiracSolver
 from pipeline_gauge_flows.data.lattice import Lattice
 from pipeline_gauge_flows.data.loops import project_to_algebra
 from pipeline_kernels.dirac import DiracOperator
 
+_TOLERANCE: Final = 1e-11
+"""|r| / |b| of the solutions for S and phi."""
+_FORCE_TOLERANCE: Final = 1e-9
+"""|r| / |b| of the solutions for forces; the acceptance test corrects for it."""
+
 
 def split_action(
     options: ActionOptions, lattice: Lattice, masses: Sequence[float] = ()
-) -> list[Action]:
+) -> list[GaugeAction | Pseudofermions]:
     """Return an action as terms: of the gauge field, and pseudofermions if there are quarks.
 
     Args:
@@ -39,7 +45,7 @@ def split_action(
         masses: Twisted masses 2 kappa mu of heavier doublets, the heaviest first, above the mass of
             the quarks: their determinant is the heaviest's times the ratios of neighbours.
     """
-    terms: list[Action] = [GaugeAction(options, lattice)]
+    terms: list[GaugeAction | Pseudofermions] = [GaugeAction(options, lattice)]
     if options.fermions is not None:
         kappa, falling = options.fermions.kappa, [*masses, options.fermions.two_kappa_mu]
         terms.append(Pseudofermions(lattice, kappa, falling[0]))
@@ -57,23 +63,13 @@ class Pseudofermions:
         kappa: Hopping parameter.
         two_kappa_mu: mu_1 as 2 kappa mu_1.
         heavier: mu_2 as 2 kappa mu_2; None for a determinant in place of a ratio.
-        tolerance: |r| / |b| of the solutions for S and phi.
-        force_tolerance: |r| / |b| of the solutions for forces; the acceptance test corrects for it.
     """
 
     def __init__(
-        self,
-        lattice: Lattice,
-        kappa: float,
-        two_kappa_mu: float,
-        heavier: float | None = None,
-        *,
-        tolerance: float = 1e-11,
-        force_tolerance: float = 1e-9,
+        self, lattice: Lattice, kappa: float, two_kappa_mu: float, heavier: float | None = None
     ) -> None:
         self.lattice, self.kappa = lattice, kappa
         self.two_kappa_mu, self.heavier = two_kappa_mu, heavier
-        self.tolerance, self.force_tolerance = tolerance, force_tolerance
         self.phi: Tensor | None = None
         """(batch, 1, V / 2, S, N), after `refresh`."""
 
@@ -84,14 +80,14 @@ class Pseudofermions:
         chi = torch.randn(shape, generator=generator, dtype=links.dtype).to(links.device)
         phi = operator.apply_even_odd(chi, adjoint=True)
         if self.heavier is not None:
-            heavier = DiracSolver(operator.with_mass(self.heavier), self.tolerance)
+            heavier = DiracSolver(operator.with_mass(self.heavier), _TOLERANCE)
             phi = heavier.solve_even_odd(phi, adjoint=True)
         self.phi = phi
 
     def __call__(self, links: Tensor) -> Tensor:
         """Return S, (batch,) float64, of links (batch, D, V, N, N) complex128."""
         operator = self._build_operator(links)
-        x = self._solve(operator, self.tolerance)
+        x = self._solve(operator, _TOLERANCE)
         return torch.view_as_real(operator.apply_even_odd(x)).square().flatten(1).sum(1)
 
     def force(self, links: Tensor) -> Tensor:
@@ -101,7 +97,7 @@ class Pseudofermions:
         dS = 2 Re phi^dagger dM_2 X - 2 Re (M_1 X)^dagger dM_1 X.
         """
         operator = self._build_operator(links)
-        x = self._solve(operator, self.force_tolerance)
+        x = self._solve(operator, _FORCE_TOLERANCE)
         by_links = -operator.differentiate_even_odd(operator.apply_even_odd(x), x)
         if self.heavier is not None:
             heavier = operator.with_mass(self.heavier)

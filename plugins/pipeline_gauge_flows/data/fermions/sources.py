@@ -8,7 +8,7 @@ Michael, Phys. Rev. D 73, 074506 (2006).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
@@ -20,11 +20,11 @@ from pipeline_gauge_flows.data.lattice import Lattice
 
 @dataclass(frozen=True)
 class Sources:
-    """Right-hand sides of one configuration, or of each of a batch.
+    """Right-hand sides of each configuration of a batch.
 
     Attributes:
-        spinors: eta, (..., n_rhs, V, S, N) complex128.
-        times: Time slice of each, (..., n_rhs).
+        spinors: eta, (batch, n_rhs, V, S, N) complex128.
+        times: Time slice of each, (batch, n_rhs).
         weight: Weight of |M^-1 eta|^2 in the correlator of one point.
     """
 
@@ -33,21 +33,17 @@ class Sources:
     weight: float
 
 
-def draw_sources(n_sources: int, lattice: Lattice, generator: torch.Generator) -> Sources:
-    """Draw sources of one configuration: noise of Z(4) on random slices."""
+def draw_sources(
+    n_sources: int, lattice: Lattice, generators: Iterable[torch.Generator]
+) -> Sources:
+    """Draw noise of Z(4) on random slices, with a generator for each configuration."""
     shape = n_sources, lattice.volume, lattice.dimension, lattice.n_colours
-    signs = 1.0 - 2.0 * torch.randint(2, (*shape, 2), generator=generator).double()
-    noise = torch.view_as_complex(signs) / 2**0.5
-    times = torch.randint(lattice.extents[0], (n_sources,), generator=generator)
-    on_slice = lattice.coordinates[:, 0] == times[:, None]  # (n_sources, V)
-    spinors = noise * on_slice[:, :, None, None]
-    return Sources(spinors, times, 1 / (n_sources * prod(lattice.extents[1:])))
-
-
-def stack_sources(sources: Sequence[Sources]) -> Sources:
-    """Stack the sources of several configurations into a batch."""
-    spinors, times = (
-        torch.stack([one.spinors for one in sources]),
-        torch.stack([one.times for one in sources]),
-    )
-    return Sources(spinors, times, sources[0].weight)
+    spinors, times = [], []
+    for generator in generators:
+        signs = 1.0 - 2.0 * torch.randint(2, (*shape, 2), generator=generator).double()
+        noise = torch.view_as_complex(signs) / 2**0.5
+        times.append(torch.randint(lattice.extents[0], (n_sources,), generator=generator))
+        on_slice = lattice.coordinates[:, 0] == times[-1][:, None]  # (n_sources, V)
+        spinors.append(noise * on_slice[:, :, None, None])
+    weight = 1 / (n_sources * prod(lattice.extents[1:]))
+    return Sources(torch.stack(spinors), torch.stack(times), weight)

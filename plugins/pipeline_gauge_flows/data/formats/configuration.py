@@ -6,10 +6,9 @@ Here time is direction 0 and x, y, z are 1, 2, 3, the last one fastest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import torch
@@ -35,13 +34,11 @@ class Configuration:
         lattice: The lattice.
         links: (4, V, N, N) complex128.
         action: Action of the ensemble, if the file states it.
-        facts: Other metadata of the file, JSON-able.
     """
 
     lattice: Lattice
     links: Complex
     action: ActionOptions | None = None
-    facts: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def plaquette(self) -> float:

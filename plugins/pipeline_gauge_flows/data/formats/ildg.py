@@ -10,7 +10,7 @@ import json
 import re
 import zlib
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,7 +36,7 @@ xmlns:xsi="http://www.w3.org/2001/XMLSchema-instance" \
 xsi:schemaLocation="http://www.lqcd.org/ildg filefmt.xsd">
   <version>1.0</version>
   <field>su3gauge</field>
-  <precision>{precision}</precision>
+  <precision>64</precision>
   <lx>{lx}</lx>
   <ly>{ly}</ly>
   <lz>{lz}</lz>
@@ -48,16 +48,8 @@ _CHECKSUM: Final = """<?xml version="1.0" encoding="UTF-8"?>
 """
 
 
-def write_ildg(
-    path: Path, configuration: Configuration, name: str = "", precision: Literal[32, 64] = 64
-) -> None:
-    """Write a configuration.
-
-    Args:
-        path: The file.
-        configuration: SU(3) in four dimensions.
-        name: Logical file name, such as lfn://mygroup/ensemble/0001.
-        precision: Bits of a real number.
+def write_ildg(path: Path, configuration: Configuration) -> None:
+    """Write a configuration of SU(3) in four dimensions, in double precision.
 
     Raises:
         ValueError: The group is not SU(3), or the file cannot be written.
@@ -66,12 +58,10 @@ def write_ildg(
         raise ValueError(
             f"{path}: ILDG files hold SU(3), not SU({configuration.lattice.n_colours}); write NERSC"
         )
-    links = convert_to_file_order(configuration).astype(_TYPES[precision])
+    links = convert_to_file_order(configuration).astype(_TYPES[64])
     lt, lz, ly, lx = links.shape[:4]
-    text = _FORMAT.format(precision=precision, lx=lx, ly=ly, lz=lz, lt=lt)
+    text = _FORMAT.format(lx=lx, ly=ly, lz=lz, lt=lt)
     records = [Record("ildg-format", text.encode()), Record("ildg-binary-data", links.tobytes())]
-    if name:
-        records.append(Record("ildg-data-lfn", name.encode()))
     records.append(Record("scidac-checksum", _CHECKSUM.format(*compute_checksums(links)).encode()))
     if configuration.action is not None:
         content = json.dumps(configuration.action.model_dump(mode="json"))
@@ -103,14 +93,13 @@ def read_ildg(path: Path) -> Configuration:
     raw = _read_array(
         path, records["ildg-binary-data"], shape, _read_integer(path, text, "precision")
     )
-    facts: dict[str, Any] = {"checksum": _compare(path, raw, records.get("scidac-checksum"))}
-    if "ildg-data-lfn" in records:
-        facts["name"] = records["ildg-data-lfn"].rstrip(b"\0").decode("utf-8", "replace")
+    if "scidac-checksum" in records:
+        _compare(path, raw, records["scidac-checksum"])
     lattice, links = convert_from_file_order(raw.astype(np.complex128))
     action = None
     if ACTION in records:
         action = read_action(path, f"its record {ACTION!r}", records[ACTION])
-    return Configuration(lattice, require_special_unitary(path, links), action, facts)
+    return Configuration(lattice, require_special_unitary(path, links), action)
 
 
 def compute_checksums(links: NDArray[Any]) -> tuple[int, int]:
@@ -157,9 +146,7 @@ def _read_array(path: Path, data: bytes, shape: list[int], precision: int) -> ND
     return np.frombuffer(data, dtype).reshape(*shape, 4, 3, 3)
 
 
-def _compare(path: Path, raw: NDArray[Any], record: bytes | None) -> str:
-    if record is None:
-        return "none"
+def _compare(path: Path, raw: NDArray[Any], record: bytes) -> None:
     text = record.decode("utf-8", "replace")
     stated = dict(re.findall(r"<(sum[ab])>\s*([0-9a-fA-F]+)\s*</sum[ab]>", text))
     computed = dict(zip(("suma", "sumb"), compute_checksums(raw), strict=True))
@@ -170,4 +157,3 @@ def _compare(path: Path, raw: NDArray[Any], record: bytes | None) -> str:
             f"{stated.get(wrong[0], 'nothing')}: its links are damaged; get an intact copy of the "
             "file"
         )
-    return "agrees"

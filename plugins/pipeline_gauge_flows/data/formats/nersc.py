@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,27 +41,14 @@ _PLAQUETTE, _TRACE = 1e-5, 1e-5
 """Largest differences from the header, in single precision."""
 
 
-def write_nersc(
-    path: Path,
-    configuration: Configuration,
-    label: str = "",
-    number: int = 1,
-    precision: Literal[32, 64] = 64,
-) -> None:
-    """Write a configuration with all rows of the links.
-
-    Args:
-        path: The file.
-        configuration: Configuration in four dimensions.
-        label: Name of the ensemble.
-        number: Number of the configuration in the ensemble.
-        precision: Bits of a real number.
+def write_nersc(path: Path, configuration: Configuration) -> None:
+    """Write a configuration in four dimensions with all rows of the links, in double precision.
 
     Raises:
         ValueError: The file cannot be written.
     """
     n = configuration.lattice.n_colours
-    links = convert_to_file_order(configuration).astype(_TYPES[f"IEEE{precision}BIG"][0])
+    links = convert_to_file_order(configuration).astype(_TYPES["IEEE64BIG"][0])
     header = {
         "HDR_VERSION": "1.0",
         "DATATYPE": f"4D_SU{n}_GAUGE_{n}x{n}",
@@ -72,9 +59,9 @@ def write_nersc(
         **{f"BOUNDARY_{i}": "PERIODIC" for i in range(1, 5)},
         "CHECKSUM": f"{compute_checksum(links):08x}",
         "ENSEMBLE_ID": "pipeline-core",
-        "ENSEMBLE_LABEL": label,
-        "SEQUENCE_NUMBER": str(number),
-        "FLOATING_POINT": f"IEEE{precision}BIG",
+        "ENSEMBLE_LABEL": "",
+        "SEQUENCE_NUMBER": "1",
+        "FLOATING_POINT": "IEEE64BIG",
     }
     if configuration.action is not None:
         header[ACTION] = json.dumps(configuration.action.model_dump(mode="json"))
@@ -96,11 +83,10 @@ def read_nersc(path: Path) -> Configuration:
     raw = _read_array(path, header, data, (*shape, 4, rows, n))
     whole = raw.astype(np.complex128)
     lattice, links = convert_from_file_order(_complete_rows(whole) if rows < n else whole)
-    facts = {key.lower(): header[key] for key in ("ENSEMBLE_ID", "ENSEMBLE_LABEL") if key in header}
     action = None
     if ACTION in header:
         action = read_action(path, f"{ACTION} in its header", header[ACTION])
-    configuration = Configuration(lattice, require_special_unitary(path, links), action, facts)
+    configuration = Configuration(lattice, require_special_unitary(path, links), action)
     _compare(path, header, "PLAQUETTE", configuration.plaquette, _PLAQUETTE)
     _compare(path, header, "LINK_TRACE", configuration.link_trace, _TRACE)
     return configuration

@@ -16,7 +16,7 @@ from torch.testing import assert_close
 
 from pipeline_gauge_flows.data.datasets import FermionOptions
 from pipeline_gauge_flows.data.fermions.correlators import correlate_pion
-from pipeline_gauge_flows.data.fermions.sources import Sources, draw_sources, stack_sources
+from pipeline_gauge_flows.data.fermions.sources import Sources, draw_sources
 from pipeline_gauge_flows.data.lattice import Lattice, draw_hot, make_cold
 from plugins.gauge_flows.small import make_generator
 
@@ -30,8 +30,8 @@ def correlate_point(links, lattice, quarks, site=0):
     spinors = torch.zeros(d * n, lattice.volume, d * n, dtype=torch.complex128)
     spinors[:, site] = torch.eye(d * n)
     times = lattice.coordinates[site, 0].expand(d * n)
-    point = Sources(spinors.reshape(-1, lattice.volume, d, n), times, 1.0)
-    return correlate_pion(links, lattice, quarks, stack_sources([point]))
+    point = Sources(spinors.reshape(1, -1, lattice.volume, d, n), times[None], 1.0)
+    return correlate_pion(links, lattice, quarks, point)
 
 
 @pytest.mark.parametrize("extents", [(8, 4), (6, 2, 4, 2)])
@@ -79,19 +79,20 @@ def test_all_signs_together_are_all_points_of_the_slice():
     signs = torch.tensor(list(itertools.product((1.0, -1.0), repeat=8)))  # sites, spins, colours
     spinors = torch.zeros(256, 8, 2, 2, dtype=torch.complex128)
     spinors[:, 2:4] = signs.reshape(256, 2, 2, 2).to(spinors.dtype)
-    noise = Sources(spinors, torch.ones(256, dtype=torch.int64), 1 / (256 * 2))
+    noise = Sources(spinors[None], torch.ones(1, 256, dtype=torch.int64), 1 / (256 * 2))
     points = [correlate_point(links, lattice, LIGHT, site) for site in (2, 3)]
-    mean = correlate_pion(links, lattice, LIGHT, stack_sources([noise]))
+    mean = correlate_pion(links, lattice, LIGHT, noise)
     assert_close(mean, torch.stack(points).mean(0), rtol=1e-9, atol=0)
 
 
 def test_noise_is_on_one_slice():
     lattice = Lattice((4, 2, 2, 2), 3)
-    sources = draw_sources(5, lattice, make_generator())
-    on_slice = lattice.coordinates[:, 0] == sources.times[:, None]
-    elsewhere, there = sources.spinors[~on_slice], sources.spinors[on_slice]
+    sources = draw_sources(5, lattice, [make_generator()])
+    spinors, times = sources.spinors[0], sources.times[0]
+    on_slice = lattice.coordinates[:, 0] == times[:, None]
+    elsewhere, there = spinors[~on_slice], spinors[on_slice]
     assert not elsewhere.any()
     one = torch.ones(there.shape, dtype=there.dtype)
     assert_close((there**4) * (there[0, 0, 0] ** 4).conj(), one)
     assert abs(there.mean()) < 4 * there.numel() ** -0.5
-    assert len(sources.times.unique()) > 1
+    assert len(times.unique()) > 1

@@ -15,10 +15,9 @@ from torch.testing import assert_close
 from pipeline_gauge_flows.data.actions import GaugeAction
 from pipeline_gauge_flows.data.datasets import ActionOptions, FermionOptions
 from pipeline_gauge_flows.data.fermions.determinant import compute_log_determinant
-from pipeline_gauge_flows.data.fermions.effective import EffectiveAction, make_action
+from pipeline_gauge_flows.data.fermions.effective import EffectiveAction
 from pipeline_gauge_flows.data.lattice import Lattice, make_cold
-from pipeline_gauge_flows.data.loops import project_to_algebra
-from plugins.gauge_flows.small import check_force, draw_direction, draw_links, measure_slope
+from plugins.gauge_flows.small import draw_direction, draw_links, measure_slope
 
 LATTICES = [Lattice((4, 4), 3), Lattice((2, 6), 2), Lattice((2, 2, 4, 2), 2)]
 
@@ -57,24 +56,16 @@ QUARKS = FermionOptions(kappa=0.2, two_kappa_mu=0.1)
 THEORY = ActionOptions(name="symanzik", beta=2.0, fermions=QUARKS)
 
 
-@pytest.mark.parametrize("lattice", [Lattice((4, 6), 3), Lattice((2, 4, 2, 2), 2)])
-def test_force_is_the_slope_of_the_action_and_its_derivative_by_autograd(lattice):
-    links, action = draw_links(lattice), make_action(THEORY, lattice)
-    check_force(action, links)
-    leaf = links.requires_grad_()
-    (gradient,) = torch.autograd.grad(action(leaf).sum(), leaf)
-    assert_close(project_to_algebra(leaf @ gradient.mH) / 2, action.force(leaf))
-
-
-def test_an_action_without_quarks_is_that_of_the_gauge_field():
-    lattice = Lattice((4, 4), 3)
-    pure = ActionOptions(beta=2.0)
-    assert isinstance(make_action(pure, lattice), GaugeAction)
-    whole = make_action(pure.model_copy(update={"fermions": QUARKS}), lattice)
-    assert isinstance(whole, EffectiveAction)
-    links = draw_links(lattice)
-    assert_close(whole.gauge(links), make_action(pure, lattice)(links))
+def test_quarks_add_twice_the_logarithm_of_their_determinant():
+    lattice, pure = Lattice((4, 4), 3), ActionOptions(beta=2.0)
+    links, gauge = draw_links(lattice), EffectiveAction(pure, lattice)
+    assert_close(gauge(links), GaugeAction(pure, lattice)(links), rtol=0, atol=0)
+    whole = EffectiveAction(pure.model_copy(update={"fermions": QUARKS}), lattice)
+    determinant = compute_log_determinant(links, lattice, QUARKS.kappa, QUARKS.two_kappa_mu)
+    assert_close(whole(links), gauge(links) - 2 * determinant)
+    assert_close(whole.gauge(links), gauge(links))
     heavy = pure.model_copy(update={"fermions": FermionOptions(kappa=1e-6)})
-    assert_close(make_action(heavy, lattice)(links), whole.gauge(links), rtol=0, atol=1e-9)
+    heavy_action = EffectiveAction(heavy, lattice)
+    assert_close(heavy_action(links), gauge(links), rtol=0, atol=1e-9)
     with pytest.raises(ValueError, match=r"extents \[3, 4\]; make them even"):
-        make_action(THEORY, Lattice((3, 4), 3))
+        EffectiveAction(THEORY, Lattice((3, 4), 3))

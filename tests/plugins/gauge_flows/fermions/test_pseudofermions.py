@@ -19,6 +19,7 @@ from pipeline_gauge_flows.data.ensembles.chains import HmcChains, make_time_scal
 from pipeline_gauge_flows.data.ensembles.hmc import HybridMonteCarlo
 from pipeline_gauge_flows.data.ensembles.statistics import estimate
 from pipeline_gauge_flows.data.ensembles.sweeps import Sweeps
+from pipeline_gauge_flows.data.fermions import pseudofermions
 from pipeline_gauge_flows.data.fermions.determinant import compute_log_determinant
 from pipeline_gauge_flows.data.fermions.pseudofermions import Pseudofermions
 from pipeline_gauge_flows.data.lattice import Lattice, draw_hot
@@ -42,8 +43,10 @@ def make_options(n_steps: int | list[int], masses: tuple[float, ...] = ()) -> Hm
 
 @pytest.mark.parametrize("heavier", KINDS.values(), ids=KINDS)
 @pytest.mark.parametrize("lattice", LATTICES)
-def test_force_is_the_slope_of_the_action(lattice, heavier):
-    quarks = Pseudofermions(lattice, KAPPA, MU, heavier, tolerance=1e-14, force_tolerance=1e-14)
+def test_force_is_the_slope_of_the_action(lattice, heavier, monkeypatch):
+    for name in ("_TOLERANCE", "_FORCE_TOLERANCE"):
+        monkeypatch.setattr(pseudofermions, name, 1e-14)
+    quarks = Pseudofermions(lattice, KAPPA, MU, heavier)
     links = draw_hot(lattice, 2, make_generator())
     quarks.refresh(links, make_generator(2))
     check_force(quarks, links)
