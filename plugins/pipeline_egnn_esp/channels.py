@@ -3,10 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
-
-_SHARE: Final = 4
-"""One in this many channels is unnatural: a matrix has fewer unnatural irreps than natural ones."""
 
 
 @dataclass(frozen=True)
@@ -33,9 +29,3 @@ class Channels:
     def repeat(self, n: int) -> Channels:
         """Return n times as many channels of each parity."""
         return Channels(n * self.natural, n * self.unnatural)
-
-
-def split_channels(total: int, *, parity: bool) -> Channels:
-    """Split a number of channels; a part is unnatural if parities are distinguished."""
-    unnatural = max(1, total // _SHARE) if parity else 0
-    return Channels(total - unnatural, unnatural)

@@ -17,8 +17,10 @@ from pipeline_core.config.sections import (
     Section,
     TrainOptions,
 )
-from pipeline_egnn_esp.channels import Channels, split_channels
+from pipeline_egnn_esp.channels import Channels
 
+_UNNATURAL: Final = 4
+"""One in this many channels is unnatural: a matrix has fewer unnatural irreps than natural ones."""
 HIGHEST_DEGREE: Final = 6
 """Highest degree of embeddings."""
 
@@ -89,7 +91,8 @@ class ESPOptions(Section):
 
     def split(self, total: int) -> Channels:
         """Split a number of channels into natural and, with parity, unnatural ones."""
-        return split_channels(total, parity=self.parity)
+        unnatural = max(1, total // _UNNATURAL) if self.parity else 0
+        return Channels(total - unnatural, unnatural)
 
     @model_validator(mode="after")
     def _check_parity(self) -> Self:

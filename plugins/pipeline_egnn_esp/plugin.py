@@ -79,7 +79,7 @@ def evaluate(run: Run) -> Summary:
 @hookimpl
 def infer(run: Run) -> Summary:
     """Predict the matrices of structures, over ranks, and their levels, spectra and bands."""
-    from pipeline_egnn_esp.inference import infer_run
+    from pipeline_egnn_esp.inference.infer import infer_run
 
     return infer_run(run)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -48,8 +49,9 @@ def build_matrix_task(run: Run) -> Task:
         Sizes(basis, cutoff),
         uses_edges=options.two_centre,
     )
+    make = partial(MatrixSamples, run, basis=basis, options=options)
     if run.metadata is None:
-        module.fit(MatrixSamples(run, "train", basis, options, torch.float64).read_pieces)
+        module.fit(make("train", dtype=torch.float64).read_pieces)
     fields = make_block_fields(basis, options.target)
     quantities = tuple(Quantity(field.name, own_field=field) for field in fields)
     dtype = torch.float64 if train.precision == "64-true" else torch.float32
@@ -57,10 +59,10 @@ def build_matrix_task(run: Run) -> Task:
     return Task(
         module=module,
         objective=BlockObjective(train.blocks, quantities, module),
-        samples=partial(_make_samples, run, basis, options, dtype),
+        samples=partial(make, dtype=dtype),
         cost=count_rows,
         quantities=quantities,
-        probe=partial(_read_cluster, run, basis, options, dtype) if is_divided else None,
+        probe=partial(_read_cluster, partial(make, dtype=dtype)) if is_divided else None,
         bytes_per_atom=count_bytes_per_atom(options, dtype.itemsize),
         metadata={
             "options": options.model_dump(mode="json"),
@@ -71,20 +73,14 @@ def build_matrix_task(run: Run) -> Task:
     )
 
 
-def _make_samples(
-    run: Run, basis: Basis, options: ESPOptions, dtype: torch.dtype, split: str
-) -> MatrixSamples:
-    return MatrixSamples(run, split, basis, options, dtype)
-
-
 def count_bytes_per_atom(options: ESPOptions, size: int) -> float:
     """Return the bytes exchanged for a ghost atom in a layer, for numbers of `size` bytes."""
     return float(size * (options.lmax + 1) ** 2 * options.channels)
 
 
-def _read_cluster(run: Run, basis: Basis, options: ESPOptions, dtype: torch.dtype) -> Batch:
+def _read_cluster(samples: Callable[[str], MatrixSamples]) -> Batch:
     """Return a part of a sample small enough for one process, for structures of any size."""
-    return MatrixSamples(run, "train", basis, options, dtype).read_cluster(0, _CLUSTER)
+    return samples("train").read_cluster(0, _CLUSTER)
 
 
 def _read_basis(run: Run) -> Basis:

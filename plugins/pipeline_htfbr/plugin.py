@@ -59,7 +59,7 @@ def data(run: DatasetRun) -> Summary:
 
 @hookimpl
 def graph(run: Run) -> Summary:
-    """Write the tree, its leaves and the tables of their functions."""
+    """Write the tree and its leaves."""
     from pipeline_htfbr.graph.build import write_structure
 
     return write_structure(run)
@@ -92,7 +92,7 @@ def evaluate(run: Run) -> Summary:
 @hookimpl
 def infer(run: Run) -> Summary:
     """Cut the surface, search its stationary points, export it as a sum of products."""
-    from pipeline_htfbr.inference import use_surface
+    from pipeline_htfbr.inference.use import use_surface
 
     return use_surface(run)
 

@@ -5,8 +5,7 @@ H(k) = Σ_R H(R) exp(2πi k·R) with k in units of the reciprocal lattice vector
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -18,52 +17,19 @@ from pipeline_egnn_esp.data.matrices import BlockMatrix
 Floats = NDArray[np.float64]
 
 
-@dataclass(frozen=True)
-class Path:
-    """A path through the Brillouin zone.
-
-    Attributes:
-        k: (n_points, 3) in reciprocal lattice vectors.
-        x: (n_points,) distance along the path, 1/Å.
-        ticks: Distance of each special point, 1/Å.
-        labels: Name of each special point.
-    """
-
-    k: Floats
-    x: Floats
-    ticks: Floats
-    labels: tuple[str, ...]
-
-
-class Assembly:
-    """H(k) and S(k) of one structure; the places of the entries are computed once.
-
-    Args:
-        matrix: Real-space matrices.
-    """
-
-    def __init__(self, matrix: BlockMatrix) -> None:
-        self._matrix = matrix
-        self.n_orbitals = matrix.n_orbitals
-        self._rows, self._columns = matrix.find_entry_orbitals()
-        self._n_entries = matrix.shapes.prod(axis=1)
-        # A block on the diagonal is its own partner, which is added below.
-        self._weights = np.where(matrix.is_on_site, 0.5, 1.0)
-
-    def assemble(self, k: ArrayLike) -> tuple[scipy.sparse.csr_array, scipy.sparse.csr_array]:
-        """Return H(k), eV, and S(k); real at the Gamma point, (n_orbitals, n_orbitals) each."""
-        k = np.asarray(k, dtype=np.float64)
-        phases = np.exp(2j * np.pi * (self._matrix.block_shift @ k)) if k.any() else 1.0
-        factors = np.repeat(self._weights * phases, self._n_entries)
-        matrix = self._matrix
-        return self._make_hermitian(matrix.hamiltonian * factors), self._make_hermitian(
-            matrix.overlap * factors
-        )
-
-    def _make_hermitian(self, entries: NDArray[np.number]) -> scipy.sparse.csr_array:
-        shape = (self.n_orbitals, self.n_orbitals)
-        half = scipy.sparse.coo_array((entries, (self._rows, self._columns)), shape=shape).tocsr()
-        return (half + half.conj().T).tocsr()
+def _assemble(matrix: BlockMatrix, k: ArrayLike) -> list[scipy.sparse.csr_array]:
+    """Return H(k), eV, and S(k); real at the Gamma point, (n_orbitals, n_orbitals) each."""
+    k = np.asarray(k, dtype=np.float64)
+    phases = np.exp(2j * np.pi * (matrix.block_shift @ k)) if k.any() else 1.0
+    # A block on the diagonal is its own partner, which is added below.
+    weights = np.where(matrix.is_on_site, 0.5, 1.0) * phases
+    factors = np.repeat(weights, matrix.shapes.prod(axis=1))
+    places, shape = matrix.find_entry_orbitals(), (matrix.n_orbitals, matrix.n_orbitals)
+    halves = [
+        scipy.sparse.coo_array((entries * factors, places), shape=shape).tocsr()
+        for entries in (matrix.hamiltonian, matrix.overlap)
+    ]
+    return [(half + half.conj().T).tocsr() for half in halves]
 
 
 def compute_levels(matrix: BlockMatrix, k: ArrayLike = (0.0, 0.0, 0.0)) -> Floats:
@@ -80,8 +46,7 @@ def compute_levels(matrix: BlockMatrix, k: ArrayLike = (0.0, 0.0, 0.0)) -> Float
         ValueError: The overlap is not positive definite.
     """
     points = np.asarray(k, dtype=np.float64)
-    assembly = Assembly(matrix)
-    energies = [_solve_levels(*assembly.assemble(point)) for point in points.reshape(-1, 3)]
+    energies = [_solve_levels(*_assemble(matrix, point)) for point in points.reshape(-1, 3)]
     return np.array(energies).reshape(*points.shape[:-1], -1)
 
 
@@ -112,7 +77,7 @@ def compute_levels_near(
     """
     from scipy.sparse.linalg import eigsh
 
-    H, S = Assembly(matrix).assemble(k)
+    H, S = _assemble(matrix, k)
     # A fixed start, since ARPACK takes a random one otherwise.
     start = np.ones(H.shape[0], dtype=H.dtype)
     energies = eigsh(
@@ -131,12 +96,7 @@ def compute_density_of_states(energies: ArrayLike, grid: ArrayLike, width: float
 
     Returns:
         States per eV and cell, without the factor 2 of the spin, (n_grid,).
-
-    Raises:
-        ValueError: The width is not positive.
     """
-    if not width > 0:
-        raise ValueError(f"width: expected a positive number of eV, got {width:g}")
     energies, grid = np.atleast_2d(np.asarray(energies)), np.asarray(grid)
     density, share = np.zeros(len(grid)), 1 / len(energies)
     for own in energies:
@@ -145,16 +105,8 @@ def compute_density_of_states(energies: ArrayLike, grid: ArrayLike, width: float
     return density
 
 
-def make_monkhorst_pack(counts: Sequence[int]) -> Floats:
-    """Return the points of a Monkhorst-Pack grid, (n_k, 3) in reciprocal lattice vectors."""
-    from ase.dft.kpoints import monkhorst_pack as points
-
-    k_points: Floats = points(tuple(counts))
-    return k_points
-
-
-def make_band_path(matrix: BlockMatrix, n_points: int, path: str | None = None) -> Path:
-    """Return a path through the special points of the lattice, as defined by ASE.
+def make_band_path(matrix: BlockMatrix, n_points: int, path: str | None = None) -> Any:
+    """Return a path through the special points of the lattice as `ase.dft.kpoints.BandPath`.
 
     Args:
         matrix: Matrices of the structure.
@@ -162,17 +114,13 @@ def make_band_path(matrix: BlockMatrix, n_points: int, path: str | None = None) 
         path: Names of special points, such as "GXMG"; null for the one that ASE proposes.
 
     Raises:
-        ValueError: The structure is not periodic, or a name is unknown.
+        ValueError: A name is unknown.
     """
     from ase.cell import Cell
 
-    if not matrix.structure.pbc.any():
-        raise ValueError("bands: the structure is not periodic; request levels instead")
     try:
-        path_of_cell = Cell(matrix.structure.cell).bandpath(
+        return Cell(matrix.structure.cell).bandpath(
             path, npoints=n_points, pbc=matrix.structure.pbc
         )
     except KeyError as error:
         raise ValueError(f"bands: the lattice has no special point {error}") from error
-    x, ticks, labels = path_of_cell.get_linear_kpoint_axis()
-    return Path(np.asarray(path_of_cell.kpts), np.asarray(x), np.asarray(ticks), tuple(labels))

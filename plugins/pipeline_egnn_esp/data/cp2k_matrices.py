@@ -8,7 +8,7 @@ Gamma point, sums over all images, which can be separated only if the cell is la
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +23,7 @@ from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.data.cp2k_log import Log, read_log
 from pipeline_egnn_esp.data.csr import read_csr
 from pipeline_egnn_esp.data.datasets import CP2KSource
-from pipeline_egnn_esp.data.elements import Elements, Gathered, Places
+from pipeline_egnn_esp.data.elements import Elements, Places
 from pipeline_egnn_esp.data.matrices import BlockMatrix, find_pairs_within
 from pipeline_egnn_esp.data.matrix_checks import require_hermitian, require_unfolded
 
@@ -32,28 +32,17 @@ Image = tuple[int, int, int]
 
 _FILE: Final = re.compile(r"-(KS|S)_SPIN_(\d+)(?:_R_(\d+))?-1_(\d+)\.csr(?:\.gz|\.bz2|\.xz)?$")
 _OPTION: Final = {"KS": "KS_CSR_WRITE", "S": "S_CSR_WRITE"}
-_GAMMA_AGREES: Final = 1e-5
 
 
-@dataclass(frozen=True)
-class Read:
-    """Matrices of one run, with facts for the report.
-
-    Attributes:
-        matrix: The matrices, in eV.
-        facts: Entries of the report, JSON-able.
-    """
-
-    matrix: BlockMatrix
-    facts: dict[str, Any]
-
-
-def read_run(log_path: Path, source: CP2KSource) -> Read:
+def read_run(log_path: Path, source: CP2KSource) -> tuple[BlockMatrix, dict[str, Any]]:
     """Read the matrices of one run.
 
     Args:
         log_path: Output of the run; the other files lie beside it.
         source: Cutoff, basis and structure, where given.
+
+    Returns:
+        The matrices, in eV, and facts for the report, JSON-able.
 
     Raises:
         ValueError: A file is missing, damaged, or contradicts another.
@@ -73,11 +62,10 @@ def read_run(log_path: Path, source: CP2KSource) -> Read:
     atom_pairs = find_pairs_within(atoms, source.cutoff)
     places = Places(atoms, basis, *atom_pairs)
     elements = {kind: _read_elements(files, log, kind, atoms, basis) for kind in ("KS", "S")}
-    if log.images:
-        _require_gamma_agrees(log_path, log, files, elements["S"])
     matrices = {kind: places.gather(elements[kind]) for kind in elements}
-    require_hermitian("hamiltonian", _convert_to_ev(matrices["KS"]))
-    require_hermitian("overlap", matrices["S"])
+    asymmetry = matrices["KS"].asymmetry * HARTREE
+    require_hermitian("hamiltonian", asymmetry)
+    require_hermitian("overlap", matrices["S"].asymmetry)
     matrix = BlockMatrix(
         structure=atoms,
         basis=basis,
@@ -89,9 +77,9 @@ def read_run(log_path: Path, source: CP2KSource) -> Read:
     facts = {
         "images": len(log.images["KS"]) if log.images else 1,
         "left_out_eV": matrices["KS"].left_out * HARTREE,
-        "asymmetry_eV": matrices["KS"].asymmetry * HARTREE,
+        "asymmetry_eV": asymmetry,
     }
-    return Read(matrix, facts)
+    return matrix, facts
 
 
 def wrap_atoms(atoms: Structure) -> Structure:
@@ -115,10 +103,6 @@ def _read_structure(log_path: Path, log: Log, source: CP2KSource) -> Structure:
         return read_structure(path)
     except (ValueError, OSError, IndexError) as error:
         raise ValueError(f"{path}: its structure cannot be read: {error}") from error
-
-
-def _convert_to_ev(gathered: Gathered) -> Gathered:
-    return replace(gathered, asymmetry=gathered.asymmetry * HARTREE)
 
 
 def _find_files(log_path: Path, log: Log) -> dict[tuple[str, int], Path]:
@@ -150,11 +134,10 @@ def _read_elements(
     images = list(enumerate(log.images.get(kind, []), 1))
     if not images:
         return _shift_to_nearest(read_csr(_get_file(files, log, kind, 0), n), atoms, basis)
-    parts = []
-    for number, image in images:
-        row, column, value = read_csr(_get_file(files, log, kind, number), n)
-        parts.append(Elements(np.tile(image, (len(row), 1)), row, column, value))
-    return Elements.concatenate(parts)
+    parts = [read_csr(_get_file(files, log, kind, number), n) for number, _ in images]
+    shift = np.repeat([image for _, image in images], [len(row) for row, _, _ in parts], axis=0)
+    row, column, value = (np.concatenate(part) for part in zip(*parts, strict=True))
+    return Elements(shift, row, column, value)
 
 
 def _get_file(files: dict[tuple[str, int], Path], log: Log, kind: str, number: int) -> Path:
@@ -186,29 +169,3 @@ def _shift_to_nearest(
     shortest, _ = find_mic(straight, atoms.cell, atoms.pbc)
     shift = np.rint((shortest - straight) @ np.linalg.inv(atoms.cell)).astype(np.int64)
     return Elements(shift[place] * np.where(i <= j, 1, -1)[:, None], row, column, value)
-
-
-def _require_gamma_agrees(
-    log_path: Path, log: Log, files: dict[tuple[str, int], Path], overlap: Elements
-) -> None:
-    """Check that the images add up to the overlap at the Gamma point, if its file exists."""
-    if ("S", 0) not in files:
-        return
-    import scipy.sparse
-
-    n = log.n_orbitals
-    total = scipy.sparse.coo_array((overlap.value, (overlap.row, overlap.column)), (n, n)).tocsr()
-    row, column, value = read_csr(files["S", 0], n)
-    gamma = scipy.sparse.coo_array((value, (row, column)), (n, n)).tocsr()
-    difference = float(abs(_keep_upper(total) - _keep_upper(gamma)).max())
-    if difference > _GAMMA_AGREES:
-        raise ValueError(
-            f"{log_path}: the overlap summed over all images differs from {files['S', 0].name} by "
-            f"up to {difference:.3g}; files of different runs are in one folder: separate them"
-        )
-
-
-def _keep_upper(matrix: Any) -> Any:
-    import scipy.sparse
-
-    return scipy.sparse.triu(matrix, format="csr")

@@ -43,7 +43,7 @@ def read_deeph(path: Path, source: DeepHSource) -> BlockMatrix:
 
     Args:
         path: hamiltonians.h5 of the folder.
-        source: Periodic directions and cutoff.
+        source: Periodic directions.
 
     Raises:
         ValueError: A file is missing, damaged, or contradicts another.
@@ -69,14 +69,13 @@ def read_deeph(path: Path, source: DeepHSource) -> BlockMatrix:
     for quantity in quantities:
         gathered = _average_partners(blocks[quantity], numbers, [len(order) for order in orders])
         try:
-            require_hermitian(quantity, gathered)
+            require_hermitian(quantity, gathered.asymmetry)
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         values[quantity] = gathered.entries
-    matrix = BlockMatrix(
+    return BlockMatrix(
         atoms, basis, numbers[:, 3:], numbers[:, :3], values["hamiltonian"], values["overlap"]
     )
-    return matrix if source.cutoff is None else matrix.select_within(source.cutoff)
 
 
 def write_deeph(folder: Path, matrix: BlockMatrix) -> None:

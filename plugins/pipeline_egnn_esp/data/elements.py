@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,12 +30,6 @@ class Elements:
     row: Ints
     column: Ints
     value: Floats
-
-    @classmethod
-    def concatenate(cls, parts: Sequence[Elements]) -> Elements:
-        """Return the elements of several images as one."""
-        names = ("shift", "row", "column", "value")
-        return cls(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
 
 @dataclass(frozen=True)

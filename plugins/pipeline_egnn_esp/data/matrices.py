@@ -101,10 +101,6 @@ class BlockMatrix:
         begins = np.repeat(starts[self.block_atoms], n_entries, axis=0)
         return row + begins[:, 0], column + begins[:, 1]
 
-    def select_within(self, cutoff: float) -> BlockMatrix:
-        """Return the matrices without the blocks of pairs beyond a distance, Å."""
-        return self.take(self.lengths <= cutoff)
-
     def find_entries(self, blocks: Ints, is_transposed: Bools | None = None) -> Ints:
         """Return the places of the entries of some blocks, one block after the other.
 

@@ -7,12 +7,12 @@ from typing import Final
 
 import numpy as np
 import torch
+from ase.data import chemical_symbols
 from numpy.typing import NDArray
 
 from pipeline_atoms.structure import Structure
 from pipeline_egnn_esp.data.baselines import make_frames, number_entries
 from pipeline_egnn_esp.data.basis import Basis
-from pipeline_egnn_esp.data.elements import Gathered
 from pipeline_egnn_esp.data.matrices import BlockMatrix
 
 Floats = NDArray[np.float64]
@@ -28,17 +28,17 @@ _TESTED: Final = 2_000
 """Blocks whose symmetry is checked"""
 
 
-def require_hermitian(quantity: str, gathered: Gathered) -> None:
-    """Check the two members of each hermitian pair against each other.
+def require_hermitian(quantity: str, asymmetry: float) -> None:
+    """Check the largest difference of the two members of a hermitian pair, eV or 1.
 
     Raises:
         ValueError: They differ.
     """
-    if gathered.asymmetry > _HERMITIAN[quantity]:
+    if asymmetry > _HERMITIAN[quantity]:
         unit = " eV" if quantity == "hamiltonian" else ""
         raise ValueError(
             f"the {quantity} is not hermitian: H_ij(R) and the transpose of H_ji(-R) differ by up "
-            f"to {gathered.asymmetry:.3g}{unit}; a part of it may be missing, or its images are in "
+            f"to {asymmetry:.3g}{unit}; a part of it may be missing, or its images are in "
             "another order than stated: write it again"
         )
 
@@ -104,7 +104,8 @@ def _require_normalised(matrix: BlockMatrix, number: int) -> None:
 def _require_spherical(matrix: BlockMatrix, number: int) -> None:
     """Check that shells of one atom overlap as the rotations of an atom allow."""
     atom = int(matrix.block_atoms[number, 0])
-    symbol, shells = _name_shells(matrix, atom)
+    symbol = chemical_symbols[matrix.structure.atomic_numbers[atom]]
+    shells = matrix.basis.shells[symbol]
     block = matrix.get_block("overlap", number)
     begins = np.cumsum([0, *(2 * degree + 1 for degree in shells)])
     for a, rows in zip(shells, pairwise(begins), strict=True):
@@ -119,11 +120,6 @@ def _require_spherical(matrix: BlockMatrix, number: int) -> None:
                     "are not in the order of the matrices, or the basis (shells "
                     f"{list(shells)}) does not match the matrices: correct one of them"
                 )
-
-
-def _name_shells(matrix: BlockMatrix, atom: int) -> tuple[str, tuple[int, ...]]:
-    place = matrix.basis.elements.index(matrix.structure.atomic_numbers[atom])
-    return list(matrix.basis.shells.items())[place]
 
 
 def _require_axial(matrix: BlockMatrix) -> None:

@@ -135,11 +135,11 @@ def read_structures(
             from pipeline_egnn_esp.data.cp2k_matrices import read_run
 
             try:
-                content = read_run(path, source)
+                matrix, facts = read_run(path, source)
             except ValueError as error:
                 text = str(error)
                 raise ValueError(text if str(path.parent) in text else f"{path}: {text}") from None
-            yield str(path), content.matrix, content.facts
+            yield str(path), matrix, facts
         case DeepHSource():
             from pipeline_egnn_esp.data.deeph import read_deeph
 

@@ -10,12 +10,13 @@ from typing import Any, Final
 import numpy as np
 from ase.data import atomic_numbers as number_of
 from ase.data import chemical_symbols
+from ase.dft.kpoints import monkhorst_pack
 from ase.formula import Formula
 from numpy.typing import NDArray
 
 from pipeline_core.distributed.ranks import Ranks
 from pipeline_core.evaluation.metrics import Errors
-from pipeline_egnn_esp.data.bands import compute_levels, make_monkhorst_pack
+from pipeline_egnn_esp.data.bands import compute_levels
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.data.matrices import BlockMatrix, join_matrices
 from pipeline_egnn_esp.data.samples import UNITS
@@ -59,19 +60,6 @@ def join_blocks(parts: Sequence[PredictedMatrix]) -> PredictedMatrix:
     return PredictedMatrix(matrix, parts[0].energy_zero, predicted)
 
 
-@dataclass(frozen=True)
-class Levels:
-    """Errors of the levels of one structure.
-
-    Attributes:
-        error: (n_k, n_levels) eV.
-        n_occupied: Number of occupied levels; 0 if unknown.
-    """
-
-    error: Floats
-    n_occupied: int
-
-
 class Comparison:
     """Errors of a split.
 
@@ -87,9 +75,8 @@ class Comparison:
         self._errors: dict[tuple[str, str], Errors] = defaultdict(Errors)
         self._groups: dict[tuple[str, str], Errors] = defaultdict(Errors)
         self._shells: dict[tuple[int, str], Errors] = defaultdict(Errors)
-        self._levels: dict[str, list[Levels]] = defaultdict(list)
+        self._levels: dict[str, list[tuple[Floats, int]]] = defaultdict(list)
         self._without_levels = 0
-        self._squares = dict.fromkeys((*MODELS, "label"), 0.0)
         self.n_samples = 0
 
     def add(self, blocks: PredictedMatrix, group: str | None) -> None:
@@ -102,7 +89,6 @@ class Comparison:
         on_site = np.repeat(matrix.is_on_site, sizes)
         for name, predicted in {"zero": np.zeros_like(label), **blocks.predicted}.items():
             error = predicted - label
-            self._squares[name] += float(np.where(on_site, 1, 2) @ error**2)
             parts = {"on_site": on_site, "off_site": ~on_site}
             for part, rows in parts.items():
                 errors = Errors.of(error[rows], label[rows])
@@ -112,7 +98,6 @@ class Comparison:
             for number in np.unique(shell[~on_site]):
                 rows = (shell == number) & ~on_site
                 self._shells[int(number), name] += Errors.of(error[rows], label[rows])
-        self._squares["label"] += float(np.where(on_site, 1, 2) @ label**2)
 
     def admit_levels(self, matrix: BlockMatrix) -> bool:
         """Return True if the levels of a structure, whole or in part in `matrix`, are compared.
@@ -130,16 +115,16 @@ class Comparison:
         matrix = whole.matrix
         periodic = matrix.structure.pbc
         counts = [n if p else 1 for n, p in zip(self._section.k_points, periodic, strict=True)]
-        k = make_monkhorst_pack(counts)
+        k = monkhorst_pack(counts)
         n_occupied = _count_occupied(matrix, self._section.electrons)
         exact = compute_levels(matrix, k)
         for name, hamiltonian in whole.predicted.items():
             error = compute_levels(replace(matrix, hamiltonian=hamiltonian), k) - exact
-            self._levels[name].append(Levels(error, n_occupied))
+            self._levels[name].append((error, n_occupied))
 
     def add_ranks(self, ranks: Ranks) -> None:
         """Reduce the sums over blocks of all ranks to rank 0; all ranks call it."""
-        own: tuple[dict[Any, Any], ...] = (self._errors, self._groups, self._shells, self._squares)
+        own: tuple[dict[Any, Any], ...] = (self._errors, self._groups, self._shells)
         for tables in ranks.gather_on_zero(own)[1:]:
             for table, other in zip(own, tables, strict=True):
                 for key, sums in other.items():
@@ -161,16 +146,13 @@ class Comparison:
         """Return the comparison with baselines.
 
         Returns:
-            `on_site` and `off_site`: MAE of zero, of the two-centre baseline and of the network,
-            and the gain, the second over the third; `shells`: the same by distance, with `from` and
-            `to`, Å, and the number of elements; `relative`: Frobenius norm of the error over the
-            norm of the matrix, of each model; `levels`: None for overlaps, else for each model but
-            zero `occupied` and `all`, eV, with mae, max_error, and `aligned_mae`, the MAE after the
-            mean error of each structure is subtracted; `without_levels`: number of structures too
-            large for levels.
+            `on_site` and `off_site`: MAE of zero, of the two-centre baseline and of the network;
+            `shells`: the same by distance, with `from` and `to`, Å, and the number of elements;
+            `levels`: None for overlaps, else for each model but zero `occupied` and `all`, eV, with
+            mae, max_error, and `aligned_mae`, the MAE after the mean error of each structure is
+            subtracted; `without_levels`: number of structures too large for levels.
         """
         width = self._section.shell_width
-        norm = self._squares["label"]
         return {
             "n_samples": self.n_samples,
             **{
@@ -185,7 +167,6 @@ class Comparison:
                 }
                 for number in sorted({number for number, _ in self._shells})
             ],
-            "relative": {n: (self._squares[n] / norm) ** 0.5 if norm else None for n in MODELS},
             "levels": {name: _join_levels(levels) for name, levels in self._levels.items()} or None,
             "without_levels": self._without_levels,
         }
@@ -253,11 +234,15 @@ def _count_occupied(matrix: BlockMatrix, electrons: Mapping[str, int]) -> int:
     return count // 2
 
 
-def _join_levels(levels: list[Levels]) -> dict[str, dict[str, float]]:
-    """Return the errors of the levels of several structures."""
-    parts = {"all": [one.error for one in levels]}
-    if all(one.n_occupied for one in levels):
-        parts["occupied"] = [one.error[:, : one.n_occupied] for one in levels]
+def _join_levels(levels: list[tuple[Floats, int]]) -> dict[str, dict[str, float]]:
+    """Return the errors of the levels of several structures.
+
+    Args:
+        levels: Errors, (n_k, n_levels) eV, and the number of occupied levels, 0 if unknown.
+    """
+    parts = {"all": [error for error, _ in levels]}
+    if all(n_occupied for _, n_occupied in levels):
+        parts["occupied"] = [error[:, :n_occupied] for error, n_occupied in levels]
     return {
         kind: {
             "mae": float(np.concatenate([np.abs(e).ravel() for e in errors]).mean()),
@@ -271,9 +256,7 @@ def _join_levels(levels: list[Levels]) -> dict[str, dict[str, float]]:
 
 
 def _compare_with_baseline(errors: Mapping[str, Errors]) -> dict[str, Any]:
-    """Return the number of elements, the MAE of each model, and the gain over the baseline."""
+    """Return the number of elements, and the MAE of each model."""
     count = errors["model"].count
     mae = {name: of_model.absolute / count if count else None for name, of_model in errors.items()}
-    model, two_centre = mae["model"], mae["two_centre"]
-    gain = two_centre / model if model and two_centre is not None else None
-    return {"count": count, **mae, "gain": gain}
+    return {"count": count, **mae}

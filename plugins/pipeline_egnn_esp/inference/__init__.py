@@ -27,29 +27,7 @@ the run holds one group a structure, which the reader `packed` takes if it has t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
-
-from pipeline_core.hookspecs import Summary
-
-if TYPE_CHECKING:
-    from pipeline_core.project.run import Run
+from typing import Final
 
 SCHEMA: Final = "plugin/egnn_esp/inference"
 """Schema of `run.inference`."""
-
-
-def infer_run(run: Run) -> Summary:
-    """Predict the matrices of all structures of `infer.structures` and the requested outputs.
-
-    Writes `run.inference` and the files of the matrices. All ranks call it and return the same but
-    for errors of levels, which only rank 0 has.
-
-    Raises:
-        ValueError: `run.model` is missing or not of this run, a structure cannot be read or holds
-            an element without a basis, something is too large, or memory does not suffice.
-    """
-    from pipeline_core.distributed.ranks import connect_ranks
-    from pipeline_egnn_esp.inference.infer import infer_structures
-
-    with connect_ranks(run.device, run.state) as ranks:
-        return infer_structures(run, ranks)

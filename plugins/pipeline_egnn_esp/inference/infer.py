@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from pipeline_atoms.domains import build_domain, choose_owners, choose_transport
 from pipeline_core.artifacts import store
 from pipeline_core.config.sections import PartitionOptions
-from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.distributed.ranks import Ranks, connect_ranks
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.profiling.memory import measure_peak
 from pipeline_core.project.run import Run
@@ -53,8 +53,21 @@ from pipeline_egnn_esp.task import count_bytes_per_atom
 Ints = NDArray[np.int64]
 
 
-def infer_structures(run: Run, ranks: Ranks) -> dict[str, Any]:
-    """Do the work of `infer_run` on one of its ranks; return its summary."""
+def infer_run(run: Run) -> dict[str, Any]:
+    """Predict the matrices of all structures of `infer.structures` and the requested outputs.
+
+    Writes `run.inference` and the files of the matrices. All ranks call it and return the same but
+    for errors of levels, which only rank 0 has.
+
+    Raises:
+        ValueError: `run.model` is missing or not of this run, a structure cannot be read or holds
+            an element without a basis, something is too large, or memory does not suffice.
+    """
+    with connect_ranks(run.device, run.state) as ranks:
+        return _infer_structures(run, ranks)
+
+
+def _infer_structures(run: Run, ranks: Ranks) -> dict[str, Any]:
     options, target = (
         run.get_section("infer", ESPInferOptions),
         run.get_section("model", ESPOptions).target,

@@ -48,37 +48,18 @@ class MemoryPlan:
         halo: Ghost atoms, owned by other ranks.
         edges: Edges of own atoms.
         chunk: Edges of a chunk.
-        node_features: Features of own and ghost atoms, before and after a layer.
-        edge_features: Features of all edges, between two layers; none for a single layer.
         work: Frames, operands and messages of one chunk, and memory retained from earlier chunks.
-        outputs: Blocks, including sent ones.
-        received: Blocks from other ranks.
-        collected: Blocks of some atoms while they are collected for the file.
-        matrices: Matrices that rank 0 reads back for other files and levels, all at once.
+        network: Peak of the network and its messages, which are all that a GPU holds.
+        peak: Peak in addition to the memory in use before.
     """
 
     atoms: int
     halo: int
     edges: int
     chunk: int
-    node_features: int
-    edge_features: int
     work: int
-    outputs: int
-    received: int
-    collected: int
-    matrices: int
-
-    @property
-    def peak(self) -> int:
-        """Peak bytes, in addition to the memory in use before."""
-        return max(self.network, self.outputs + self.collected, self.matrices)
-
-    @property
-    def network(self) -> int:
-        """Peak bytes of the network and its messages, which are all that a GPU holds."""
-        passes = self.node_features + self.edge_features + self.work + self.outputs
-        return max(passes, self.outputs + self.received)
+    network: int
+    peak: int
 
 
 def count_matrix_bytes(n_entries: int, n_orbitals: int, options: PredictedStructure) -> int:
@@ -141,20 +122,21 @@ def plan_memory(
     row = (options.lmax + 1) ** 2 * options.channels * size
     per_edge = count_edge_bytes(options, network.basis, size, weight.device.type)
     chunk = min(max(1, work_bytes // per_edge), max(1, domain.n_edges))
-    sent, n_local = slots.n_sent, len(domain.rows)
-    blocks = n * n * size
+    work, blocks = round(_KEPT * chunk * per_edge), n * n * size
+    # Atoms before and after a layer, and edges between two layers.
+    features = (len(domain.rows) + domain.n_own + domain.atoms.n_sent) * row
+    features += domain.n_edges * row if options.layers > 1 else 0
+    outputs = (slots.n_first + slots.n_sent + domain.n_own) * blocks
+    of_network = outputs + max(features + work, len(slots.received_slots) * blocks)
+    collected = min(work_bytes, n_blocks * SLAB_BYTES * n * n)
     return MemoryPlan(
         atoms=domain.n_own,
         halo=domain.atoms.n_halo,
         edges=domain.n_edges,
         chunk=chunk,
-        node_features=(n_local + domain.n_own + domain.atoms.n_sent) * row,
-        edge_features=domain.n_edges * row if options.layers > 1 else 0,
-        work=round(_KEPT * chunk * per_edge),
-        outputs=(slots.n_first + sent + domain.n_own) * blocks,
-        received=len(slots.received_slots) * blocks,
-        collected=min(work_bytes, n_blocks * SLAB_BYTES * n * n),
-        matrices=matrices,
+        work=work,
+        network=of_network,
+        peak=max(of_network, outputs + collected, matrices),
     )
 
 

@@ -50,12 +50,10 @@ class PredictedStructure(Section):
 
     name: Annotated[str, Field(pattern=r"^[a-z0-9_]+$")]
     start: str = "test:0"
-    """A sample of the dataset as split:number, or the path of a file that ASE can read."""
+    """A sample of the dataset as split:number, with its overlap, exact in repeated cells, too; or
+    the path of a file that ASE can read, without an overlap."""
     repeat: Copies = (1, 1, 1)
     """Copies of the cell along its vectors."""
-    overlap: Literal["dataset", "unknown"] = "dataset"
-    """dataset: overlap of the sample, exact in repeated cells, too. unknown: no overlap, hence no
-    levels, and the file of the matrices holds the Hamiltonian alone."""
     outputs: list[Literal["deeph", "cp2k_csr"]] = []
     """Files of the matrices beside `matrices/<name>.h5`, which is always written.
 
@@ -77,19 +75,11 @@ class PredictedStructure(Section):
 
     @model_validator(mode="after")
     def _check_without_overlap(self) -> Self:
-        if self.overlap == "unknown" and (self.wants_levels or self.outputs):
+        if parse_start(self.start) is None and (self.wants_levels or self.outputs):
             raise ValueError(
-                f"{self.name}: levels, density_of_states, bands and outputs need the overlap; "
-                "start from a sample with overlap: dataset, or do without them"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _check_overlap_of_sample(self) -> Self:
-        if self.overlap == "dataset" and parse_start(self.start) is None:
-            raise ValueError(
-                f"{self.name}: the overlap of {self.start!r} is in no dataset; set overlap to "
-                "unknown, or start from a sample such as test:0"
+                f"{self.name}: levels, density_of_states, bands and outputs need the overlap, "
+                f"which {self.start!r} lacks; start from a sample such as test:0, or do without "
+                "them"
             )
         return self
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import h5py
 import numpy as np
+from ase.dft.kpoints import monkhorst_pack
 from numpy.typing import NDArray
 
 from pipeline_egnn_esp.data.bands import (
@@ -14,7 +15,6 @@ from pipeline_egnn_esp.data.bands import (
     compute_levels,
     compute_levels_near,
     make_band_path,
-    make_monkhorst_pack,
 )
 from pipeline_egnn_esp.data.matrices import BlockMatrix
 from pipeline_egnn_esp.inference.options import (
@@ -77,7 +77,7 @@ def _write_levels(group: h5py.Group, options: Levels, matrices: Matrices) -> dic
 
 
 def _write_density(group: h5py.Group, options: DensityOfStates, matrices: Matrices) -> None:
-    points = make_monkhorst_pack(options.k_points)
+    points = monkhorst_pack(options.k_points)
     energies = {name: compute_levels(matrix, points) for name, matrix in matrices.items()}
     margin = 5 * options.width
     low = min(own.min() for own in energies.values()) - margin
@@ -90,10 +90,11 @@ def _write_density(group: h5py.Group, options: DensityOfStates, matrices: Matric
 
 def _write_bands(group: h5py.Group, options: Bands, matrices: Matrices) -> dict[str, Any]:
     path = make_band_path(matrices["predicted"], options.points, options.path)
-    for name in ("k", "x", "ticks"):
-        group.create_dataset(name, data=getattr(path, name))
-    group.attrs["labels"] = list(path.labels)
-    energies = {name: compute_levels(matrix, path.k) for name, matrix in matrices.items()}
+    x, ticks, labels = path.get_linear_kpoint_axis()
+    for name, values in (("k", path.kpts), ("x", x), ("ticks", ticks)):
+        group.create_dataset(name, data=values)
+    group.attrs["labels"] = labels
+    energies = {name: compute_levels(matrix, path.kpts) for name, matrix in matrices.items()}
     for name, own in energies.items():
         group.create_dataset(name, data=own)
     return _compute_error("bands_mae_eV", energies)

@@ -94,15 +94,15 @@ def make_subject(run: Run, options: PredictedStructure, basis: Basis) -> Subject
     """
     place = f"infer.structures: {options.name}"
     named = parse_start(options.start)
-    one = _read_file(options.start, place) if named is None else None
-    if named is not None:
+    if named is None:
+        one = _read_file(options.start, place)
+    else:
         with SampleFile(run.data, "data", _FIELDS, preload=False) as data:
             number = find_sample_row(data, *named, place)
             one = BlockReader(data, read_basis(data)).read_structure(number)
             n_blocks, n_entries = (
                 int(data.count_rows(kind)[number]) for kind in ("block", "entry")
             )
-    assert one is not None
     idle = [axis for axis in range(3) if options.repeat[axis] > 1 and not one.pbc[axis]]
     if idle:
         raise ValueError(
@@ -115,7 +115,7 @@ def make_subject(run: Run, options: PredictedStructure, basis: Basis) -> Subject
         raise ValueError(f"{place}: {error}") from None
     straight = one.repeat(options.repeat)
     structure = wrap_atoms(straight)
-    if named is None or options.overlap == "unknown":
+    if named is None:
         return Subject(options, structure, None)
     moved = _compute_moves(straight, structure)
     cell = StoredCell(run.data, number, n_blocks, n_entries, options.repeat, structure, moved)

@@ -37,16 +37,13 @@ class Tiling:
     structure: Structure
     moved: Ints
 
-    def build_matrix(self) -> BlockMatrix:
-        """Return the matrices of all atoms."""
-        return self.build_part(np.arange(len(self.moved)))
-
-    def build_part(self, rows: Ints) -> BlockMatrix:
+    def build_matrix(self, rows: Ints | None = None) -> BlockMatrix:
         """Return the kept blocks that have some atoms as their rows.
 
         Args:
-            rows: Atoms of the repeated cell, (n,).
+            rows: Atoms of the repeated cell, (n,); all by default.
         """
+        rows = np.arange(len(self.moved)) if rows is None else rows
         pairs, shift, numbers = self.find_blocks(rows)
         hamiltonian, overlap = (
             self.gather_entries(one, numbers) for one in ("hamiltonian", "overlap")

@@ -232,12 +232,7 @@ def make_so2_weights(
 ) -> SO2Weights | SO2ParityWeights:
     """Return a map in the frames of edges, of both parities if some channels are unnatural.
 
-    Args:
-        layout: Degrees and orders.
-        inputs: Input channels, in order.
-        outputs: Output channels.
-        n_extra: Number of additional true output scalars.
-        axial: Whether the inputs have any unnatural component of order 0.
+    Arguments as of `SO2ParityWeights`.
     """
     if outputs.unnatural:
         return SO2ParityWeights(layout, inputs, outputs, n_extra, axial=axial)

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.units import BOHR, DALTON, HARTREE, find_factor
-from pipeline_htfbr.data.molecule import Molecule, NormalModes
+from pipeline_htfbr.data.molecule import Molecule, NormalModes, freeze
 from pipeline_htfbr.data.points import Coordinate
 
 Floats = NDArray[np.float64]
@@ -123,8 +123,8 @@ class Ethene:
         return Molecule(
             _SYMBOLS,
             _MASSES,
-            _freeze(self.minimum * BOHR),
-            NormalModes(_freeze(self.directions * BOHR), _freeze(wavenumbers)),
+            freeze((self.minimum * BOHR).tolist()),
+            NormalModes(freeze((self.directions * BOHR).tolist()), tuple(wavenumbers.tolist())),
         )
 
     def energies(self, x: Floats) -> Floats:
@@ -254,13 +254,3 @@ def _span_rigid_motions(positions: Floats, root: Floats) -> Floats:
     turns = [np.cross(axis, centred) for axis in np.eye(3)]
     motions = np.array([motion.ravel() * root for motion in (*shifts, *turns)])
     return np.linalg.qr(motions.T)[0]
-
-
-def _freeze(array: Floats) -> Any:
-    """Turn an array into nested tuples."""
-    nested = array.tolist()
-
-    def freeze(part: Any) -> Any:
-        return tuple(map(freeze, part)) if isinstance(part, list) else part
-
-    return freeze(nested)

@@ -33,7 +33,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline_core.units import BOHR, HARTREE
-from pipeline_htfbr.data.molecule import Internal, Molecule
+from pipeline_htfbr.data.molecule import Internal, Molecule, freeze
 from pipeline_htfbr.data.points import Coordinate
 
 Floats = NDArray[np.float64]
@@ -231,7 +231,7 @@ def _make_molecule() -> Molecule:
         symbols=("H", "O", "N", "O"),
         # ¹H, ¹⁶O and ¹⁴N, atomic mass evaluation of 2020.
         masses=(1.00782503190, 15.99491461926, 14.00307400425, 15.99491461926),
-        reference=tuple((float(a), float(b), float(c)) for a, b, c in positions),
+        reference=freeze(positions.tolist()),
         variables=(
             Internal("distance", (1, 2)),
             Internal("distance", (0, 1)),

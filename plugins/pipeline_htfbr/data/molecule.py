@@ -62,7 +62,7 @@ class Molecule:
         if "modes" in content:
             modes = content["modes"]
             variables: Any = NormalModes(
-                _freeze(modes["displacements"]), tuple(modes["frequencies"])
+                freeze(modes["displacements"]), tuple(modes["frequencies"])
             )
         else:
             internal = content["internal"]
@@ -70,10 +70,11 @@ class Molecule:
         return cls(
             tuple(content["symbols"]),
             tuple(content["masses"]),
-            _freeze(content["reference"]),
+            freeze(content["reference"]),
             variables,
         )
 
 
-def _freeze(nested: Any) -> Any:
-    return tuple(map(_freeze, nested)) if isinstance(nested, list | tuple) else float(nested)
+def freeze(nested: Any) -> Any:
+    """Return nested lists of numbers as nested tuples."""
+    return tuple(map(freeze, nested)) if isinstance(nested, list | tuple) else float(nested)

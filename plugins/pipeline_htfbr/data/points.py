@@ -70,18 +70,6 @@ class Points:
         return np.flatnonzero(np.isin(self.split, [SPLITS.index(name) for name in splits]))
 
 
-def make_point_fields(n_coordinates: int, *, gradients: bool) -> dict[str, Field]:
-    """Return the fields of a point."""
-    fields = [
-        Field("x", (n_coordinates,), "1", "sample", "f8", "Coordinates.", exact=True),
-        FIELDS["energy"],
-        make_gradient_field(n_coordinates),
-        FIELDS["group"],
-        FIELDS["source"],
-    ]
-    return {f.name: f for f in fields if gradients or f.name != "gradient"}
-
-
 def make_gradient_field(n_coordinates: int) -> Field:
     """Return the field of the gradient."""
     doc = "Derivative of the energy by each coordinate, per unit of the coordinate."
@@ -102,8 +90,11 @@ def write_points(
         provenance: Provenance of the points.
         place: Function that names file and row of a point; None for its group and number.
     """
-    fields = make_point_fields(len(points.coordinates), gradients=points.gradient is not None)
-    with SampleWriter(path, "data", provenance, list(fields.values())) as writer:
+    d = len(points.coordinates)
+    x = Field("x", (d,), "1", "sample", "f8", "Coordinates.", exact=True)
+    gradients = [] if points.gradient is None else [make_gradient_field(d)]
+    fields = [x, FIELDS["energy"], *gradients, FIELDS["group"], FIELDS["source"]]
+    with SampleWriter(path, "data", provenance, fields) as writer:
         for i in range(len(points.x)):
             sample = {
                 "x": points.x[i],

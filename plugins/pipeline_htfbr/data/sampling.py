@@ -1,4 +1,4 @@
-"""Source `hono`: points of an exact surface, on a grid or uniform in its domain."""
+"""Source `hono`: points of an exact surface on a grid."""
 
 from __future__ import annotations
 
@@ -16,43 +16,21 @@ Floats = NDArray[np.float64]
 
 
 def draw_hono(source: HonoSource) -> Made:
-    """Sample the surface of HONO."""
+    """Choose distinct points of the grid of HONO at random."""
     surface, rng = HONO(), np.random.default_rng(source.seed)
-    facts: dict[str, object] = {"reader": source.reader, "sampling": source.sampling}
-    if source.sampling == "grid":
-        x = draw_from_grid(surface.coordinates, source.counts, source.points, rng)
-        facts["grid"] = source.counts
-    else:
-        lower, upper = list_bounds(surface.coordinates)
-        x = rng.uniform(lower, upper, (source.points, len(lower)))
+    numbers = rng.choice(int(np.prod(surface.grid)), source.points, replace=False)
+    x = take_from_grid(surface.coordinates, surface.grid, numbers)
     points = Points(
         coordinates=surface.coordinates,
         x=x,
         energy=surface.energies(x),
         gradient=surface.gradients(x) if source.gradients else None,
-        group=np.full(len(x), source.sampling, dtype=object),
+        group=np.full(len(x), "grid", dtype=object),
         split=np.full(len(x), -1, dtype=np.int8),
         surface="hono",
         molecule=surface.molecule,
     )
-    return Made(points=points, facts=facts)
-
-
-def draw_from_grid(
-    coordinates: Sequence[Coordinate], counts: Sequence[int], n: int, rng: np.random.Generator
-) -> Floats:
-    """Choose distinct points of a grid at random.
-
-    Args:
-        coordinates: Coordinates with domains; the grid includes the ends.
-        counts: Points along each coordinate.
-        n: Number of points, at most the size of the grid.
-        rng: Random number generator.
-
-    Returns:
-        Points, (n, d).
-    """
-    return take_from_grid(coordinates, counts, rng.choice(int(np.prod(counts)), n, replace=False))
+    return Made(points=points, facts={"reader": source.reader, "grid": list(surface.grid)})
 
 
 def take_from_grid(

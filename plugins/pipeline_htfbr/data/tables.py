@@ -54,7 +54,7 @@ def read_tables(source: PointsSource, files: Mapping[str, Path]) -> Made:
     tables = [read_table(name, path) for name, path in files.items()]
     parts = [_read_part(table, source) for table in tables]
     points = Points(
-        coordinates=_make_coordinates(source),
+        coordinates=tuple(Coordinate(**c.model_dump(exclude={"key"})) for c in source.coordinates),
         x=np.concatenate([part.x for part in parts]),
         energy=np.concatenate([part.energy for part in parts])
         * find_factor("energy", source.energy.unit),
@@ -74,13 +74,6 @@ def read_tables(source: PointsSource, files: Mapping[str, Path]) -> Made:
         facts={"reader": source.reader, "unit": source.energy.unit, "files": sizes},
         inputs={name: provenance.hash_file(path) for name, path in files.items()},
         place=describe_place,
-    )
-
-
-def _make_coordinates(source: PointsSource) -> tuple[Coordinate, ...]:
-    return tuple(
-        Coordinate(name=c.name, unit=c.unit, lower=c.lower, upper=c.upper, period=c.period)
-        for c in source.coordinates
     )
 
 

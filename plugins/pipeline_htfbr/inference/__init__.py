@@ -15,27 +15,3 @@
 | `stationary/exact`    | the same of the exact surface, if there is one                          |
 | `stationary/pairs`    | numbers of corresponding points, (n_pairs, 2): fitted, exact            |
 """
-
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
-
-from pipeline_core.hookspecs import Summary
-
-if TYPE_CHECKING:
-    from pipeline_core.project.run import Run
-
-
-def use_surface(run: Run) -> Summary:
-    """Cut the surface, search its stationary points and export it; write `run.inference`.
-
-    Rank 0 does all the work.
-
-    Raises:
-        ValueError: `run.model` is missing or of another run, or the coordinates of a cut are wrong.
-    """
-    from pipeline_core.distributed.ranks import connect_ranks
-    from pipeline_htfbr.inference.use import write_inference
-
-    with connect_ranks(run.device, run.state) as ranks:
-        return write_inference(run) if ranks.is_rank_zero else {}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,6 @@ from pipeline_htfbr.model import Surface
 from pipeline_htfbr.options import HTInferOptions
 
 SCHEMA = "plugin/htfbr/hierarchical"
-_TEXT_LINES = 100_000
-"""Terms that are formatted as text at once."""
 
 
 def export_surface(
@@ -41,7 +40,8 @@ def export_surface(
     Returns:
         Number of products, the largest error of the dropped ones (hartree), the files.
     """
-    coordinates = describe_coordinates(structure)
+    pairs = zip(structure.coordinates, structure.leaves, strict=True)
+    coordinates = [asdict(coordinate) | asdict(leaf) for coordinate, leaf in pairs]
     content = molecule.to_dict() if molecule else None
     names = ("hierarchical.h5", "read_surface.py", "sum_of_products.txt")
     binary, reader, text = (run.folder / name for name in names)
@@ -74,22 +74,6 @@ def _expand_terms(surface: Surface, options: HTInferOptions) -> tuple[Terms | No
         )
 
 
-def describe_coordinates(structure: TreeStructure) -> list[dict[str, Any]]:
-    """Return the data of each coordinate that an evaluation requires."""
-    return [
-        {
-            "name": coordinate.name,
-            "unit": coordinate.unit,
-            "lower": leaf.lower,
-            "upper": leaf.upper,
-            "period": leaf.period,
-            "family": leaf.family,
-            "degree": leaf.degree,
-        }
-        for coordinate, leaf in zip(structure.coordinates, structure.leaves, strict=True)
-    ]
-
-
 def write_text(
     path: Path, terms: Terms, coordinates: list[dict[str, Any]], molecule: dict[str, Any] | None
 ) -> None:
@@ -104,9 +88,9 @@ def write_text(
     head.append(f"terms {len(terms.c)}")
     with store.write_atomic(path) as temporary, temporary.open("wb") as file:
         file.write(("\n".join(head) + "\n").encode())
-        for start in range(0, len(terms.c), _TEXT_LINES):
-            rows = slice(start, start + _TEXT_LINES)
-            file.write(_encode_lines(terms.c[rows], terms.functions[rows]))
+        width = len(str(terms.functions.max()))
+        columns = ["%24.16e", *[f"%{width}d"] * terms.functions.shape[1]]
+        np.savetxt(file, np.column_stack([terms.c, terms.functions]), columns)
 
 
 def _encode_word(value: Any) -> str:
@@ -115,23 +99,11 @@ def _encode_word(value: Any) -> str:
     return f"{value:.17g}" if isinstance(value, float) else str(value)
 
 
-def _encode_lines(c: np.ndarray, functions: np.ndarray) -> bytes:
-    """Return one line per term, in columns of equal width."""
-    numbers = np.char.mod("%24.16e", c).astype("S24")
-    width = len(str(functions.max())) + 1
-    names = np.array([f"{i:{width}d}" for i in range(functions.max() + 1)], dtype=f"S{width}")
-    columns = np.ascontiguousarray(names[functions]).view(np.uint8).reshape(len(c), -1)
-    ends = np.full((len(c), 1), ord("\n"), dtype=np.uint8)
-    return np.hstack([numbers.view(np.uint8).reshape(len(c), -1), columns, ends]).tobytes()
-
-
 def _write_tree(group: h5py.Group, surface: Surface) -> None:
     children = np.array([(node.left, node.right) for node in surface.shape.nodes])
     group.create_dataset("children", data=children)
     for i, B in enumerate(surface.shape.split_transfers(surface.transfers)):
         group.create_dataset(f"B_{i}", data=B.detach().numpy())
-    for mu, matrix in enumerate(surface.maps):
-        group.create_dataset(f"map_{mu}", data=matrix.detach().numpy())
 
 
 _HEADER = """A potential energy surface as a sum of products of functions of one coordinate each,

@@ -6,7 +6,6 @@ Points are (n, d) in the units of the coordinates, energies in eV.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import torch
@@ -16,22 +15,6 @@ from pipeline_htfbr.data.surfaces import ExactSurface
 from pipeline_htfbr.model import Surface
 
 Floats = NDArray[np.float64]
-
-
-class Landscape(Protocol):
-    """Surface that can be searched for stationary points."""
-
-    def energies(self, x: Floats) -> Floats:
-        """Return the energies, (n,)."""
-        ...
-
-    def gradients(self, x: Floats) -> Floats:
-        """Return the gradients, (n, d)."""
-        ...
-
-    def hessians(self, x: Floats) -> Floats:
-        """Return the second derivatives, (n, d, d)."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -95,3 +78,6 @@ class Exact:
         rows = (ahead - behind) / (2 * self.steps[:, None, None])
         second: Floats = np.moveaxis(rows, 0, 1)
         return (second + np.swapaxes(second, 1, 2)) / 2
+
+
+Landscape = Fitted | Exact

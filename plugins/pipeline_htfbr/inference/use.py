@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from pipeline_core.artifacts import store
 from pipeline_core.artifacts.extracts import BULK
+from pipeline_core.distributed.ranks import connect_ranks
 from pipeline_core.evaluation.trained import load_trained_task
 from pipeline_core.project.run import Run
 from pipeline_core.units import find_factor
@@ -44,8 +45,19 @@ _DIFFERENCE = 1e-3
 """Steps of the finite differences of an exact surface, relative to the domain."""
 
 
-def write_inference(run: Run) -> dict[str, Any]:
-    """Cut, search and export the surface of a run; return the summary."""
+def use_surface(run: Run) -> dict[str, Any]:
+    """Cut the surface, search its stationary points and export it; write `run.inference`.
+
+    Rank 0 does all the work.
+
+    Raises:
+        ValueError: `run.model` is missing or of another run, or the coordinates of a cut are wrong.
+    """
+    with connect_ranks(run.device, run.state) as ranks:
+        return _write_inference(run) if ranks.is_rank_zero else {}
+
+
+def _write_inference(run: Run) -> dict[str, Any]:
     options = run.get_section("infer", HTInferOptions)
     # A tree of a few thousand numbers at a few hundred points is too little work for a GPU.
     task = load_trained_task(run, torch.device("cpu"))

@@ -54,7 +54,7 @@ def read_cp2k_levels() -> tuple[np.ndarray, np.ndarray]:
 def read_matrices_of(folder: Path, **options: Any) -> BlockMatrix:
     """Return the matrices of a run of CP2K."""
     source = CP2KSource(reader="cp2k_matrices", path="out.log", **options)
-    return read_run(folder / "out.log", source).matrix
+    return read_run(folder / "out.log", source)[0]
 
 
 def read_packed_frame(path: Path, frame: str = "000") -> BlockMatrix:
@@ -66,6 +66,11 @@ def read_packed_frame(path: Path, frame: str = "000") -> BlockMatrix:
 def read_shipped(run: str, frame: str = "000") -> BlockMatrix:
     """Return a shipped frame."""
     return read_packed_frame(ROOT / f"workflows/datasets/hfo2/matrices/{run}.h5", frame)
+
+
+def select_within(matrix: BlockMatrix, cutoff: float) -> BlockMatrix:
+    """Return the matrices without the blocks of pairs beyond a distance, Å."""
+    return matrix.take(matrix.lengths <= cutoff)
 
 
 def write_dataset(folder: Path, *sources: dict[str, Any], **more: Any) -> DatasetRun:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from ase.dft.kpoints import monkhorst_pack
 from numpy.testing import assert_allclose
 from scipy.spatial.transform import Rotation
 
@@ -19,7 +20,6 @@ from pipeline_egnn_esp.data.bands import (
     compute_levels,
     compute_levels_near,
     make_band_path,
-    make_monkhorst_pack,
 )
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.data.csr import read_csr
@@ -35,6 +35,7 @@ from plugins.egnn_esp.reference import (
     read_packed_frame,
     read_printed_levels,
     read_shipped,
+    select_within,
 )
 from plugins.egnn_esp.rotation import rotate_matrix
 from real_data import find
@@ -59,7 +60,7 @@ def test_levels_of_a_shipped_frame_are_those_of_cp2k():
 def test_the_shipped_matrices_end_at_10_angstrom():
     """As their README says: occupied levels move by 0.5 meV, the highest by 27 meV."""
     k, energies = read_cp2k_levels()
-    frame, whole = read_shipped("tetragonal-2000K"), read_packed_frame(WHOLE).select_within(10)
+    frame, whole = read_shipped("tetragonal-2000K"), select_within(read_packed_frame(WHOLE), 10)
     error = np.abs(compute_levels(frame, k) - energies)
     assert 4e-4 < error[:, :OCCUPIED].max() < 6e-4
     assert 0.02 < error.max() < 0.03
@@ -160,7 +161,7 @@ def test_levels_near_an_energy_are_the_nearest_of_all():
 
 
 def test_a_density_of_states_counts_them():
-    energies = compute_levels(read_shipped("cubic-0600K"), make_monkhorst_pack([2, 2, 2]))
+    energies = compute_levels(read_shipped("cubic-0600K"), monkhorst_pack([2, 2, 2]))
     assert energies.shape == (8, 72)
     grid = np.linspace(energies.min() - 5, energies.max() + 5, 20_001)
     density = compute_density_of_states(energies, grid, 0.2)
@@ -169,21 +170,15 @@ def test_a_density_of_states_counts_them():
     peak = compute_density_of_states([[0.0]], np.array([0.0]), 0.5)[0]
     assert peak == pytest.approx(1 / (0.5 * np.sqrt(2 * np.pi)))
     assert np.trapezoid(below, grid) == pytest.approx(72, rel=1e-9)
-    with pytest.raises(ValueError, match="width: expected a positive"):
-        compute_density_of_states(energies, grid, 0.0)
 
 
 def test_a_path_runs_through_the_special_points_of_ase():
     frame = read_shipped("cubic-0600K")
     path = make_band_path(frame, 20, "GX")
-    assert path.labels == ("G", "X")
-    assert_allclose(path.k[0], 0)
-    assert path.x[-1] == pytest.approx(path.ticks[-1])
+    assert path.path == "GX"
+    assert_allclose(path.kpts[0], 0)
     with pytest.raises(ValueError, match="no special point"):
         make_band_path(frame, 20, "GQ9")
-    molecule = replace(frame, structure=replace(frame.structure, pbc=np.zeros(3, dtype=bool)))
-    with pytest.raises(ValueError, match="not periodic"):
-        make_band_path(molecule, 20)
 
 
 def test_a_bad_overlap_is_refused():

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import torch
 from ase import Atoms
+from ase.dft.kpoints import monkhorst_pack
 
 from pipeline_atoms.domains.construction import build_domain
 from pipeline_atoms.testing.rank_threads import run_on_threads
-from pipeline_egnn_esp.data.bands import compute_levels, make_monkhorst_pack
+from pipeline_egnn_esp.data.bands import compute_levels
 from pipeline_egnn_esp.data.baselines import TwoCentre
 from pipeline_egnn_esp.data.basis import Basis
 from pipeline_egnn_esp.data.cp2k_matrices import wrap_atoms
@@ -159,10 +160,10 @@ def test_a_tiled_overlap_has_the_folded_spectrum():
     matrix, repeat = reference.read_shipped("monoclinic-0600K"), (1, 2, 1)
     tiling = tile_matrix(matrix, repeat)
     # A Monkhorst-Pack grid of 2 is shifted by 1/4, that of the folded points is not.
-    points = make_monkhorst_pack(repeat) - make_monkhorst_pack(repeat).min(axis=0)
+    points = monkhorst_pack(repeat) - monkhorst_pack(repeat).min(axis=0)
     folded = np.sort(compute_levels(matrix, points).ravel())
     np.testing.assert_allclose(compute_levels(tiling.build_matrix()), folded, atol=1e-8)
-    parts = [tiling.build_part(rows) for rows in (np.arange(5), np.arange(5, 24))]
+    parts = [tiling.build_matrix(rows) for rows in (np.arange(5), np.arange(5, 24))]
     together = name_blocks(parts[0], "overlap") | name_blocks(parts[1], "overlap")
     assert together.keys() == name_blocks(tiling.build_matrix(), "overlap").keys()
 

@@ -26,7 +26,8 @@ from pipeline_egnn_esp.data.datasets import DeepHSource
 from pipeline_egnn_esp.data.deeph import read_deeph
 from pipeline_egnn_esp.data.matrices import BlockMatrix, is_first
 from pipeline_egnn_esp.data.writers import write_cp2k
-from pipeline_egnn_esp.inference import forward, infer_run, memory
+from pipeline_egnn_esp.inference import forward, memory
+from pipeline_egnn_esp.inference.infer import infer_run
 from pipeline_egnn_esp.inference.memory import count_matrix_bytes
 from pipeline_egnn_esp.inference.options import ESPInferOptions, PredictedStructure
 from plugins.egnn_esp import reference, trained
@@ -139,7 +140,7 @@ def test_a_structure_of_a_file_has_no_overlap(own, tmp_path):
     one = expected.structure
     path = tmp_path / "cell.extxyz"
     ase.io.write(path, Atoms(one.atomic_numbers, one.positions, cell=one.cell, pbc=True))
-    _, _, matrix = predict_structure(own, start=str(path), overlap="unknown")
+    _, _, matrix = predict_structure(own, start=str(path))
     assert matrix.overlap is None
     theirs, n_beyond = name_blocks(expected, "hamiltonian"), 0
     ours = name_blocks(matrix, "hamiltonian")
@@ -173,13 +174,13 @@ def test_another_cutoff_than_that_of_the_model_is_refused(own):
         infer_run(replace(run, sections={**run.sections, "graph": graph}))
 
 
-OXYGEN = {"start": "oxygen.xyz", "overlap": "unknown"}
+OXYGEN = {"start": "oxygen.xyz"}
 
 
 @pytest.mark.parametrize(("structure", "options", "message"), [
     ({"start": "test:7"}, {}, "one: start 'test:7': .* has 1 samples in the split 'test'"),
-    ({"start": "no.xyz", "overlap": "unknown"}, {}, "neither split:number nor a file"),
-    ({"start": "zirconia.extxyz", "overlap": "unknown"}, {},
+    ({"start": "no.xyz"}, {}, "neither split:number nor a file"),
+    ({"start": "zirconia.extxyz"}, {},
      "one: the basis has no orbitals for Zr, only for O, Hf"),
     ({**OXYGEN, "repeat": (1, 2, 1)}, {}, "not periodic along cell vector 2"),
     ({"levels": {}}, {"dense_orbitals": 10}, "infer.dense_orbitals allows 10; set levels"),
@@ -234,9 +235,8 @@ def test_want_of_memory_is_named_with_the_cure(own, monkeypatch):
 @pytest.mark.parametrize(
     ("structure", "message"),
     [
-        ({"start": "cell.cif"}, "the overlap of 'cell.cif' is in no dataset; set overlap"),
-        ({"overlap": "unknown", "levels": {}}, "need the overlap"),
-        ({"overlap": "unknown", "outputs": ["deeph"]}, "need the overlap"),
+        ({"start": "cell.cif", "levels": {}}, "need the overlap, which 'cell.cif' lacks"),
+        ({"start": "cell.cif", "outputs": ["deeph"]}, "need the overlap"),
     ],
 )
 def test_contradicting_options_are_refused(structure, message):

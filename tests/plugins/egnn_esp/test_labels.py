@@ -49,7 +49,7 @@ def test_edges_carry_the_blocks_and_their_transposes(matrix):
 
 def test_edges_beyond_the_data_are_marked(matrix):
     index, shift = build_graph(matrix, 12.0)
-    near = matrix.select_within(6.0)
+    near = matrix.take(matrix.lengths <= 6.0)
     _, edge_blocks = Labelled(near, 0.0, index, shift).make_blocks("overlap")
     atoms = matrix.structure
     i, j = index.T

@@ -23,7 +23,7 @@ from pipeline_egnn_esp.options import BlockLoss, ESPTrainOptions
 from pipeline_egnn_esp.training.objective import BlockObjective
 from plugins.egnn_esp import trained
 from plugins.egnn_esp.made_up import collate_samples, pack_grid
-from plugins.egnn_esp.reference import BASIS, read_shipped
+from plugins.egnn_esp.reference import BASIS, read_shipped, select_within
 from plugins.egnn_esp.rotation import compute_wigner_matrix
 from records import read_history
 
@@ -58,7 +58,7 @@ def test_masks_follow_from_elements(task):
 
 def test_pairs_without_a_block_are_zero_as_far_as_others_have_one():
     """A program leaves out what does not overlap; of what lies beyond nothing is known."""
-    whole = read_shipped("cubic-0600K").select_within(5.0)
+    whole = select_within(read_shipped("cubic-0600K"), 5.0)
     graph = build_graph(whole, 6.0)
     dropped = np.flatnonzero(~whole.is_on_site & (whole.lengths < 4.5))[3]
     kept = np.arange(len(whole.block_atoms)) != dropped

@@ -17,7 +17,7 @@ from pipeline_core.project.project import Project
 from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_core.stages.builtin import load_registry
 from pipeline_core.testing.projects import call
-from pipeline_egnn_esp.inference import infer_run
+from pipeline_egnn_esp.inference.infer import infer_run
 from pipeline_egnn_esp.inference.options import ESPInferOptions
 from pipeline_egnn_esp.options import ESPEvaluateOptions
 from plugins.egnn_esp import reference

@@ -32,7 +32,6 @@ class NodeSpace:
     Attributes:
         coordinates: Coordinates below the node, in their order in the tree.
         rows: Distinct indices of these coordinates among the terms, (n_rows, len(coordinates)).
-        row_of_term: Row of each term, (n_terms,).
         vectors: Left singular vectors of the matricisation, (n_rows, n); at the root the
             coefficients themselves, (n_rows, 1).
         singular_values: (n,).
@@ -40,7 +39,6 @@ class NodeSpace:
 
     coordinates: tuple[int, ...]
     rows: Tensor
-    row_of_term: Tensor
     vectors: Tensor
     singular_values: Tensor
 
@@ -62,12 +60,12 @@ def _decompose_node(terms: Tensor, coefficients: Tensor, below: tuple[int, ...])
     if not others:
         column = coefficients.new_zeros(len(rows), 1)
         column[row_of_term, 0] = coefficients
-        return NodeSpace(below, rows, row_of_term, column, column.norm()[None])
+        return NodeSpace(below, rows, column, column.norm()[None])
     columns, column_of_term = torch.unique(terms[:, others], dim=0, return_inverse=True)
     matrix = coefficients.new_zeros(len(rows), len(columns))
     matrix[row_of_term, column_of_term] = coefficients
     vectors, singular_values, _ = torch.linalg.svd(matrix, full_matrices=False)
-    return NodeSpace(below, rows, row_of_term, vectors, singular_values)
+    return NodeSpace(below, rows, vectors, singular_values)
 
 
 def truncate(

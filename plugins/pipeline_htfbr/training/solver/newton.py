@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import torch
@@ -31,7 +32,8 @@ _PATIENCE: Final = 2
 _CONJUGATE_STEPS: Final = 60
 _CONJUGATE_TOLERANCE: Final = 1e-2
 
-Apply = Callable[[Tensor], Tensor]
+Solve = Callable[[float], Tensor]
+"""Function from the damping ν to the step p."""
 
 
 @dataclass(frozen=True)
@@ -91,9 +93,9 @@ def polish(
     best = Polished(transfers, _compute_rmse(shape, transfers, val), [])
     history = [(loss**0.5, best.val_rmse)]
     for _ in range(iterations):
-        equations = model.build_matrix(transfers) if dense else model.build_products(transfers)
+        solve = model.build_matrix(transfers) if dense else model.build_products(transfers)
         for _ in range(_TRIES):
-            trial = transfers + equations.solve(damping)
+            trial = transfers + solve(damping)
             trial_loss = model.loss(trial)
             if trial_loss < loss:
                 break
@@ -124,7 +126,7 @@ class _Model:
         total = (contract(self._own.features, transfers, self._shape) - self._own.y).square().sum()
         return float(self._ranks.all_reduce_sum(total)) / self._n
 
-    def build_matrix(self, transfers: Tensor) -> _Dense:
+    def build_matrix(self, transfers: Tensor) -> Solve:
         """Return the normal equations as a matrix."""
         size = self._shape.n_transfers
         matrix = torch.zeros(size, size, dtype=torch.float64)
@@ -135,57 +137,47 @@ class _Model:
             J = jacobian(features, transfers, self._shape)
             matrix.addmm_(J.T, J)
             right.addmv_(J.T, residual)
-        return _Dense(self._ranks.all_reduce_sum(matrix), self._ranks.all_reduce_sum(right))
+        sums = self._ranks.all_reduce_sum(matrix), self._ranks.all_reduce_sum(right)
+        return partial(_solve_directly, *sums)
 
-    def build_products(self, transfers: Tensor) -> _Free:
+    def build_products(self, transfers: Tensor) -> Solve:
         """Return the normal equations as matrix-vector products."""
         linear = Linear(self._own.features, transfers, self._shape)
 
         def product(v: Tensor) -> Tensor:
             return self._ranks.all_reduce_sum(linear.gradient(linear.tangent(v)))
 
-        return _Free(
-            product, self._ranks.all_reduce_sum(linear.gradient(self._own.y - linear.value))
-        )
+        right = self._ranks.all_reduce_sum(linear.gradient(self._own.y - linear.value))
+        return partial(_solve_iteratively, product, right)
 
 
-@dataclass(frozen=True)
-class _Dense:
-    matrix: Tensor
-    right: Tensor
-
-    def solve(self, damping: float) -> Tensor:
-        diagonal = self.matrix.diagonal()
-        floor = 1e-12 * diagonal.max()
-        scale = diagonal.clamp(min=floor).rsqrt()
-        scaled = self.matrix * scale * scale[:, None]
-        scaled.diagonal().add_(damping)
-        factor = torch.linalg.cholesky(scaled)
-        return scale * torch.cholesky_solve((scale * self.right)[:, None], factor)[:, 0]
+def _solve_directly(matrix: Tensor, right: Tensor, damping: float) -> Tensor:
+    diagonal = matrix.diagonal()
+    scale = diagonal.clamp(min=1e-12 * diagonal.max()).rsqrt()
+    scaled = matrix * scale * scale[:, None]
+    scaled.diagonal().add_(damping)
+    factor = torch.linalg.cholesky(scaled)
+    return scale * torch.cholesky_solve((scale * right)[:, None], factor)[:, 0]
 
 
-@dataclass(frozen=True)
-class _Free:
-    product: Apply
-    right: Tensor
-
-    def solve(self, damping: float) -> Tensor:
-        """Solve by conjugate gradients, damped by a multiple of the identity."""
-        probe = self.product(self.right)
-        shift = damping * float(probe @ self.right / (self.right @ self.right))
-        x, r = torch.zeros_like(self.right), self.right.clone()
-        p, norm = r.clone(), float(r @ r)
-        target = _CONJUGATE_TOLERANCE**2 * norm
-        for _ in range(_CONJUGATE_STEPS):
-            image = self.product(p) + shift * p
-            step = norm / float(p @ image)
-            x += step * p
-            r -= step * image
-            before, norm = norm, float(r @ r)
-            if norm < target:
-                break
-            p = r + (norm / before) * p
-        return x
+def _solve_iteratively(
+    product: Callable[[Tensor], Tensor], right: Tensor, damping: float
+) -> Tensor:
+    """Solve by conjugate gradients, damped by a multiple of the identity."""
+    shift = damping * float(product(right) @ right / (right @ right))
+    x, r = torch.zeros_like(right), right.clone()
+    p, norm = r.clone(), float(r @ r)
+    target = _CONJUGATE_TOLERANCE**2 * norm
+    for _ in range(_CONJUGATE_STEPS):
+        image = product(p) + shift * p
+        step = norm / float(p @ image)
+        x += step * p
+        r -= step * image
+        before, norm = norm, float(r @ r)
+        if norm < target:
+            break
+        p = r + (norm / before) * p
+    return x
 
 
 def _compute_rmse(shape: TreeShape, transfers: Tensor, columns: Columns) -> float:
