@@ -23,6 +23,7 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from types import ModuleType
@@ -124,7 +125,8 @@ def _attend(connection: socket.socket, folder: str) -> None:
     if ended not in ready:
         os.killpg(program, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
-    connection.sendall(bytes([code if code >= 0 else 128 - code]))
+    with suppress(BrokenPipeError):  # of a caller that has been killed
+        connection.sendall(bytes([code if code >= 0 else 128 - code]))
 
 
 def _become(
