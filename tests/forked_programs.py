@@ -123,7 +123,9 @@ def _attend(connection: socket.socket, folder: str) -> None:
     ended = os.pidfd_open(program)
     ready, _, _ = select.select([ended, connection], [], [])
     if ended not in ready:
-        os.killpg(program, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has no group yet where it has just been forked
+            os.killpg(program, signal.SIGKILL)
+        os.kill(program, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
     with suppress(BrokenPipeError):  # of a caller that has been killed
         connection.sendall(bytes([code if code >= 0 else 128 - code]))
