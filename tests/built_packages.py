@@ -14,7 +14,11 @@ import pipeline_kernels
 from forked_programs import start_programs
 
 PYTHON = sys.executable
-OURS = {"pipeline_core.cli": "pipeline-core", "snakemake": "snakemake"}
+FORKED = {
+    "pipeline_core.cli": ["pipeline-core"],
+    "snakemake": ["snakemake"],
+    "pytest": ["forked-python", "-m", "pytest"],
+}
 # Types are read from sources, which mypy does not find behind an editable installation.
 PACKAGES = (pipeline_core, pipeline_kernels, pipeline_atoms)
 SOURCES = [str(Path(package.__path__[0]).parent) for package in PACKAGES]
@@ -52,11 +56,14 @@ class Package:
         before = filter(None, [os.environ.get("PYTHONPATH")])
         path = os.pathsep.join([str(self.site), *SOURCES, *before])
         name, *arguments = words
-        program = [str(start_programs() / OURS[name])] if name in OURS else [PYTHON, "-m", name]
+        program, *options = FORKED.get(name, [PYTHON, "-m", name])
+        variables = {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
+        # Packages that bring plugins of pytest are imported in the process that forks.
+        variables["PYTEST_DISABLE_PLUGIN_AUTOLOAD"] = "1"
         done = subprocess.run(
-            [*program, *arguments],
+            [start_programs() / program, *options, *arguments],
             cwd=folder or self.folder,
-            env=os.environ | {"PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
+            env=os.environ | variables,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,

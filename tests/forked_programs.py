@@ -2,15 +2,18 @@
 
 `start_programs` gives a folder for the path. Its `snakemake` and `pipeline-core` hand over what
 they are called with: arguments, variables, the working folder and open files. They end as their
-fork does, and it ends with them.
+fork does, and it ends with them. So does `forked-python`, for `-m MODULE` and for a program on its
+standard input; `python` is the interpreter itself.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import gc
 import json
 import os
+import runpy
 import select
 import shutil
 import signal
@@ -20,8 +23,10 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 TIME_LIMIT = 1200  # seconds: only what hangs takes as long, on however busy a machine
@@ -53,7 +58,7 @@ def start_programs() -> Path:
     atexit.register(server.communicate)  # ends it
     assert server.stdout is not None
     assert server.stdout.readline() == "ready\n"
-    for name in ("snakemake", "pipeline-core"):
+    for name in ("snakemake", "pipeline-core", "forked-python"):
         words = {"python": sys.executable, "address": str(folder / "socket"), "name": name}
         write_script(folder / name, CLIENT.format(**words))
     write_script(folder / "python", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
@@ -70,6 +75,7 @@ def _serve(folder: str) -> None:
     import smart_open  # noqa: F401 - as the first rule would
     import torch._dynamo  # noqa: F401 - as the first optimizer would, in two seconds
     from snakemake import cli
+    from snakemake_interface_executor_plugins.executors.remote import RemoteExecutor
 
     import pipeline_core.figures.drawing
     import pipeline_core.training.trainer
@@ -78,6 +84,7 @@ def _serve(folder: str) -> None:
 
     load_registry()
     cli.get_argument_parser()
+    RemoteExecutor.sleep = _wait_for_news
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(f"{folder}/socket")
     listener.listen()
@@ -96,6 +103,11 @@ def _serve(folder: str) -> None:
         connection.close()
 
 
+async def _wait_for_news(_executor: Any) -> None:
+    """Wait between two questions to a cluster; Snakemake waits ten seconds longer each time."""
+    await asyncio.sleep(0.5)
+
+
 def _attend(connection: socket.socket, folder: str) -> None:
     """Run one program, and end it where its caller ends."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -111,9 +123,12 @@ def _attend(connection: socket.socket, folder: str) -> None:
     ended = os.pidfd_open(program)
     ready, _, _ = select.select([ended, connection], [], [])
     if ended not in ready:
-        os.killpg(program, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has no group yet where it has just been forked
+            os.killpg(program, signal.SIGKILL)
+        os.kill(program, signal.SIGKILL)
     code = os.waitstatus_to_exitcode(os.waitpid(program, 0)[1])
-    connection.sendall(bytes([code if code >= 0 else 128 - code]))
+    with suppress(BrokenPipeError):  # of a caller that has been killed
+        connection.sendall(bytes([code if code >= 0 else 128 - code]))
 
 
 def _become(
@@ -136,13 +151,29 @@ def _become(
     sys.executable = f"{folder}/python"  # whose folder a workflow puts first on the path
     if name == "snakemake":
         from snakemake.cli import main
-    else:
+    elif name == "pipeline-core":
         from pipeline_core.cli import main
+    else:
+        sys.path.insert(0, place)
+        main = _run_python
     code = _call(main)
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(code)
+
+
+def _run_python() -> None:
+    """Run a module by its name, or the program on standard input."""
+    _, option, *arguments = sys.argv
+    if option == "-m":
+        sys.argv = arguments
+        runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
+        return
+    assert option == "-", option
+    sys.argv = [option, *arguments]
+    module = sys.modules["__main__"] = ModuleType("__main__")
+    exec(compile(sys.stdin.read(), "<stdin>", "exec"), module.__dict__)  # noqa: S102
 
 
 def _call(main: Callable[[], Any]) -> int:

@@ -1,8 +1,9 @@
-"""One trained run a plugin: its experiment `smoke`, walked once in a test run, and copied.
+"""One trained run a plugin: its experiment `smoke`, computed once in a test run, and copied.
 
 Whatever a model is used for needs one that has been trained: evaluation, figures, cards,
 calculators, pages of the documentation. The workers of pytest-xdist make each run once, by a lock,
-as its documentation shows. What a test changes it changes in a copy. The fixture is `trained_runs`.
+as its documentation shows, and no further than a test asks for, since figures take longer than a
+training. What a test changes it changes in a copy. The fixture is `trained_runs`.
 """
 
 from __future__ import annotations
@@ -10,20 +11,26 @@ from __future__ import annotations
 import re
 import shutil
 import time
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import ClassVar
 
 from filelock import FileLock
 
 from pipeline_core.config.experiments import BASE
+from pipeline_core.model_info import MAKERS
 from pipeline_core.project.project import Project
 from pipeline_core.project.run import ExperimentRun, Run
 from pipeline_core.project.working_folder import find_template, make_folder
+from pipeline_core.report.experiment import INDEX
 from pipeline_core.stages.builtin import load_registry
 from pipeline_core.testing.projects import call
 
 PLUGINS = ("chgnet", "egnn_esp", "gauge_flows", "htfbr", "mace")
-STAGES = ("graph", "partition", "train", "evaluate", "infer")
+TRAINING = ("graph", "partition", "train")
+USE = ("evaluate", "infer")
+ARTIFACTS = {stage: name for name, stage in reversed(MAKERS.items())}
+"""An artifact of each stage."""
 
 
 class TrainedRuns:
@@ -47,16 +54,21 @@ class TrainedRuns:
 
     def find(self, plugin: str) -> Project:
         """Return the project of a plugin, to be read and not to be changed."""
+        return self._make(plugin, _walk_once)
+
+    def _make(self, plugin: str, compute: Callable[[ExperimentRun], None]) -> Project:
         start = time.monotonic()
         folder = self._folder / plugin
         with FileLock(f"{folder}.lock"):
             if not folder.exists():
                 made = folder.with_name(f"{plugin}.part")
                 shutil.rmtree(made, ignore_errors=True)  # of a worker that has failed
-                walk(write_smoke(made, plugin))
+                write_smoke(made, plugin)
                 made.rename(folder)
+            project = _open(folder)
+            compute(project.load_experiment(f"{plugin}/smoke"))
         TrainedRuns.seconds += time.monotonic() - start
-        return _open(folder)
+        return project
 
     def copy(self, plugin: str, folder: Path) -> Project:
         """Copy the project of a plugin into a folder; return it there."""
@@ -65,8 +77,8 @@ class TrainedRuns:
         return _open(folder)
 
     def find_run(self, plugin: str) -> Run:
-        """Return the trained run of a plugin, to be read and not to be changed."""
-        return self.find(plugin).run(f"{plugin}/smoke")
+        """Return the trained run of a plugin, to be read; what follows a training may be absent."""
+        return self._make(plugin, train).run(f"{plugin}/smoke")
 
 
 def write_smoke(folder: Path, plugin: str, variants: bool = False) -> ExperimentRun:
@@ -90,15 +102,32 @@ def shorten(text: str) -> str:
 
 
 def walk(experiment: ExperimentRun) -> None:
-    """Run what has not run of an experiment, from raw data to figures."""
+    """Run what has not run of an experiment, from raw data to its use, and draw it."""
+    train(experiment)
+    for run in experiment.runs.values():
+        _compute(run, USE)
+    registry = experiment.runs[BASE].registry
+    registry.select_hook("draw", experiment.model_info.name)(run=experiment)
+
+
+def train(experiment: ExperimentRun) -> None:
+    """Run what has not run of an experiment, from raw data to trained models."""
     first = experiment.runs[BASE]
     if first.dataset is not None and not first.data.exists():
         call(first, "data")
     for run in experiment.runs.values():
-        if not run.metrics.exists():
-            for stage in filter(run.has_stage, STAGES):
-                call(run, stage)
-    first.registry.select_hook("draw", experiment.model_info.name)(run=experiment)
+        _compute(run, TRAINING)
+
+
+def _compute(run: Run, stages: Iterable[str]) -> None:
+    for stage in filter(run.has_stage, stages):
+        if not getattr(run, ARTIFACTS[stage]).exists():
+            call(run, stage)
+
+
+def _walk_once(experiment: ExperimentRun) -> None:
+    if not (experiment.folder / INDEX).exists():
+        walk(experiment)
 
 
 def _open(folder: Path) -> Project:

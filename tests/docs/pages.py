@@ -41,6 +41,13 @@ exec "$PROGRAMS/python" -m pip install --quiet --no-deps --no-build-isolation \\
 """
 
 
+# Programs of a page are run by an interpreter that has imported the engine.
+PYTHON = """#!/bin/sh
+if [ "$1" = - ]; then exec "$PROGRAMS/forked-python" "$@"; fi
+exec "$PROGRAMS/python" "$@"
+"""
+
+
 def write_program(page: Path) -> str:
     """Return what a reader of the page does, as a program of the shell."""
     parts = ["set -eu"]
@@ -69,6 +76,7 @@ def run_page(page: Path, folder: Path, figures: str = "{formats: [png]}") -> str
     for name in ("snakemake", "pipeline-core"):
         write_script(programs / name, SHORT.replace("NAME", name))
     write_script(programs / "pip", PIP)
+    write_script(programs / "python", PYTHON)
     installed = folder.parent / "installed"
     forked, here = start_programs(), Path(sys.executable).parent
     environment = os.environ | {

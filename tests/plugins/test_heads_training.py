@@ -17,7 +17,7 @@ from forked_ranks import run_on_ranks
 from pipeline_atoms.calculators.loading import load_calculator
 from pipeline_core.testing.projects import call, prepare
 from pipeline_core.training.model_file import load_model
-from plugins.chgnet.test_heads import GRAPH, SMALL
+from plugins.chgnet.model.test_heads import GRAPH, SMALL
 from plugins.two_levels import HEADS, HIGH, LOW, write_levels
 from records import read_history
 from tiers import exhaustive, run_first

@@ -17,6 +17,7 @@ from pipeline_core.project.run import Run
 from pipeline_htfbr.data.geometry import find_positions
 from pipeline_htfbr.data.hono import HONO
 from plugins.htfbr.additive import TRANS
+from tiers import exhaustive
 
 pytestmark = pytest.mark.slow
 
@@ -80,7 +81,11 @@ def test_a_potential_predicts_the_structures_of_a_file(name, make, fields, train
             "egnn_esp",
             "takes samples of the kind 'matrix', not atoms, so it is not a calculator",
         ),
-        ("gauge_flows", "takes samples of the kind 'configuration', not atoms"),
+        pytest.param(
+            "gauge_flows",
+            "takes samples of the kind 'configuration', not atoms",
+            marks=exhaustive,
+        ),
     ],
 )
 def test_what_a_model_cannot_predict_is_refused_in_words(name, message, trained_runs, tmp_path):

@@ -21,6 +21,8 @@ from tiers import run_first
 from workflows.toy import plan_jobs, snakemake
 
 NAME = "htfbr/smoke"
+LITTLE = {"cuts": [["tau"]], "cut_points": 3, "stationary_points": False, "export": False}
+"""A use of a fitted surface without searches, which take longest and are in no figure here."""
 WITHOUT = "mace/smoke"
 EVIDENCE = ("--config", "evidence=true")
 WORKFLOWS = Path(__file__).parents[2] / "workflows"
@@ -44,8 +46,8 @@ def test_a_paper_is_drawn_from_evidence_alone(tmp_path):
     make_folder(folder, [NAME, WITHOUT], load_registry())
     path = folder / f"workflows/experiments/{NAME}.yaml"
     figures = {"names": ["parity", "fits"], "formats": ["svg"]}
-    content = yaml.safe_load(path.read_text()) | {"variants": {}, "figures": figures}
-    path.write_text(yaml.safe_dump(content))
+    short = {"variants": {}, "figures": figures, "infer": LITTLE}
+    path.write_text(yaml.safe_dump(yaml.safe_load(path.read_text()) | short))
     text = snakemake(folder, "-n", "papers", *EVIDENCE, ok=False)
     assert "no evidence in workflows/evidence/htfbr/smoke.tar.xz" in text
     snakemake(folder, "--config", f"experiments={NAME}")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from fake_packages import install
 from forked_programs import start_programs
+from pipeline_kernels.cache import open_cache
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -145,11 +146,19 @@ def write_project(folder: Path) -> None:
 
 
 def make_environment(folder: Path) -> dict[str, str]:
-    """Return the environment of a project: its plugins installed, an empty home, nothing set."""
+    """Return the environment of a project: its plugins installed, an empty home, nothing set.
+
+    Compiled kernels are those that this process has, since a compiler takes seconds.
+    """
     chosen = {k: v for k, v in os.environ.items() if not k.startswith(("SNAKEMAKE_", "PIPELINE_"))}
     path = [str(folder / "site"), *filter(None, [chosen.get("PYTHONPATH")])]
     home = str(folder / "home")
-    return chosen | {"HOME": home, "XDG_CONFIG_HOME": home, "PYTHONPATH": os.pathsep.join(path)}
+    return chosen | {
+        "HOME": home,
+        "XDG_CONFIG_HOME": home,
+        "PYTHONPATH": os.pathsep.join(path),
+        "PIPELINE_KERNELS_CACHE": str(open_cache()),
+    }
 
 
 def snakemake(folder: Path, *words: str, ok: bool = True, **variables: str) -> str:

@@ -1,6 +1,7 @@
 """Slices. Oracle: slices of lattices.
 
-That a network of one layer is exact on own atoms of a slice: `tests/plugins/egnn_esp/test_slices`.
+That a network of one layer is exact on own atoms of a slice:
+`tests/plugins/egnn_esp/model/test_slices`.
 """
 
 import numpy as np

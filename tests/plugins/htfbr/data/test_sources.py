@@ -21,7 +21,7 @@ from pipeline_htfbr.data.hono import HONO
 from plugins.htfbr.fits import import_points
 from tiers import exhaustive
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 HARTREE, HARTREE_IN_CM = 27.211386245988, 219474.6313632
 X = np.random.default_rng(0).uniform(0.5, 2.5, (40, 2))
 ENERGY = X[:, 0] ** 2 + 3 * X[:, 1]

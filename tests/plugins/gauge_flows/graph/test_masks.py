@@ -20,7 +20,7 @@ from pipeline_gauge_flows.graph.layout import FlowLayout
 from pipeline_gauge_flows.graph.masks import Update, list_updates
 from plugins.gauge_flows.small import draw_links, multiply_plaquettes
 
-EXPERIMENTS = Path(__file__).parents[3] / "workflows/experiments/gauge_flows"
+EXPERIMENTS = Path(__file__).parents[4] / "workflows/experiments/gauge_flows"
 
 
 def list_masks():

@@ -252,7 +252,8 @@ def infer_on_one_and_two(folder, options):
     infer_run(run)
     matrices = run.folder / "matrices"
     (matrices / "one.h5").rename(matrices / "one_alone.h5")
-    done = run_on_ranks("plugins.egnn_esp.test_inference", [folder, json.dumps(options)], 2)
+    words = [folder, json.dumps(options)]
+    done = run_on_ranks("plugins.egnn_esp.inference.test_inference", words, 2)
     assert done.returncode == 0, done.stderr
     return matrices / "one_alone.h5", matrices / "one.h5"
 

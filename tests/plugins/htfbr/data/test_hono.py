@@ -20,7 +20,7 @@ from pipeline_htfbr.data.molecule import Molecule
 from plugins.htfbr.additive import TRANS
 from real_data import find
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 CM = find_factor("energy", "cm^-1")
 R_ON, R_OH, R_NO, COS_HON, COS_ONO, TAU = range(6)
 

@@ -33,7 +33,7 @@ from plugins.egnn_esp.reference import (
 
 
 def _copy(file: h5py.File) -> None:
-    path = Path(__file__).parents[3] / "workflows/datasets/hfo2/matrices/cubic-0600K.h5"
+    path = Path(__file__).parents[4] / "workflows/datasets/hfo2/matrices/cubic-0600K.h5"
     with h5py.File(path) as source:
         file.attrs.update(source.attrs)
         source.copy("000", file)

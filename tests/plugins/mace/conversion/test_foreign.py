@@ -30,7 +30,7 @@ from tiers import exhaustive, run_first
 
 pytestmark = pytest.mark.slow  # processes write the files
 
-HERE = Path(__file__).parent
+HERE = Path(__file__).parents[1]
 PEERS = HERE.parents[2] / ".venv-peers/bin/python"
 HEADS = {name: ["Default"] for name in ("off", "mp", "density", "agnesi")}
 HEADS["two_heads"] = ["pt_head", "Default"]

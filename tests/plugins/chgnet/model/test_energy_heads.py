@@ -15,7 +15,7 @@ from pipeline_chgnet.options import CHGNetGraphOptions, CHGNetOptions
 from pipeline_core.task import build_task
 from pipeline_core.testing.projects import prepare
 from pipeline_core.training.freezing import freeze
-from plugins.chgnet.test_heads import GRAPH, SMALL
+from plugins.chgnet.model.test_heads import GRAPH, SMALL
 from plugins.two_levels import HEADS, SHIFT, STRETCH, write_levels
 
 
