@@ -1,7 +1,8 @@
 """No file is read by anything that can run code from it.
 
 Tests read what they have written themselves. One module reads pickles of another program by the
-restricted unpickler of torch; `tests/plugins/mace/conversion/test_pickles.py` tells it from `pickle`.
+restricted unpickler of torch; `tests/plugins/mace/conversion/test_pickles.py` tells it from
+`pickle`.
 """
 
 from __future__ import annotations
