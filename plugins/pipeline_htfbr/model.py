@@ -26,11 +26,13 @@ class Surface(nn.Module):
 
     Args:
         leaves: Functions of each coordinate.
-        shape: The tree; its leaf ranks are the numbers of functions.
+        shape: The tree; its leaf ranks are the numbers of functions, or the ranks of `maps`.
         gradients: `forward` also returns the gradient.
 
     Attributes:
         transfers: Transfer tensors of all nodes, (n_transfers,).
+        maps: For each leaf the combinations of its functions that it passes on, (count, rank);
+            empty if it passes on the functions themselves.
         shift: Energy that is subtracted before the fit, eV.
         scale: Unit of f, eV.
     """
@@ -42,6 +44,9 @@ class Surface(nn.Module):
         super().__init__()
         self.leaves, self.shape, self.gradients = tuple(leaves), shape, gradients
         self.transfers = nn.Parameter(torch.zeros(shape.n_transfers))
+        counts = tuple(leaf.count for leaf in leaves)
+        maps = [] if counts == shape.leaf_ranks else zip(counts, shape.leaf_ranks, strict=True)
+        self.maps = nn.ParameterList(torch.eye(count, rank) for count, rank in maps)
         self.register_buffer("shift", torch.zeros((), dtype=torch.float64))
         self.register_buffer("scale", torch.ones((), dtype=torch.float64))
 
@@ -71,7 +76,11 @@ class Surface(nn.Module):
 
     def evaluate_table(self, table: Tensor) -> Tensor:
         """Return f for tabulated functions (n_functions, n), (n,) in the dtype of the weights."""
-        return contract(table.to(self.transfers.dtype), self.transfers, self.shape)
+        rows = table.to(self.transfers.dtype)
+        if len(self.maps):
+            parts = rows.split([leaf.count for leaf in self.leaves])
+            rows = torch.cat([m.T @ part for m, part in zip(self.maps, parts, strict=True)])
+        return contract(rows, self.transfers, self.shape)
 
 
 class PointSamples:
@@ -116,7 +125,8 @@ def make_task(run: Run) -> Task:
     else:
         gradients = run.metadata["gradients"]
         structure = TreeStructure.from_dict(run.metadata["structure"])
-        shape = _join_ranks(structure, run.metadata["ranks"])
+        ranks, leaf_ranks = run.metadata["ranks"], run.metadata["leaf_ranks"]
+        shape = TreeShape(tuple(leaf_ranks), make_nodes(structure.nesting, ranks))
     module = Surface(structure.leaves, shape, gradients=gradients)
     d = len(structure.leaves)
     quantities = [Quantity("energy")]
@@ -152,6 +162,7 @@ def make_metadata(
         "graph": run.sections["graph"].model_dump(mode="json"),
         "structure": structure.to_dict(),
         "ranks": [node.rank for node in module.shape.nodes],
+        "leaf_ranks": list(module.shape.leaf_ranks),
         "gradients": module.gradients,
         "molecule": molecule,
         "surface": points.surface if points else "",
@@ -163,16 +174,18 @@ def replace_shape(
 ) -> dict[str, Any]:
     """Return metadata with the leaves and ranks chosen by a solver."""
     ranks = [node.rank for node in shape.nodes]
-    return {**content, "structure": structure.to_dict(), "ranks": ranks}
+    chosen = {"structure": structure.to_dict(), "ranks": ranks}
+    return {**content, **chosen, "leaf_ranks": list(shape.leaf_ranks)}
 
 
 def make_shape(structure: TreeStructure, options: HTOptions) -> TreeShape:
     """Return the tree with the ranks of the experiment; adaptive ranks begin with 1.
 
     Raises:
-        ValueError: A list of ranks has the wrong length.
+        ValueError: A list of ranks has the wrong length, or a leaf's rank exceeds its functions.
     """
     n_interior = len(list_interior(structure.nesting))
+    counts = [leaf.count for leaf in structure.leaves]
     rank = 1 if options.rank == "adaptive" else options.rank
     ranks = rank if isinstance(rank, list) else [rank] * (n_interior - 1)
     if len(ranks) != n_interior - 1:
@@ -180,12 +193,16 @@ def make_shape(structure: TreeStructure, options: HTOptions) -> TreeShape:
             f"model.rank: {len(ranks)} values for {n_interior - 1} interior nodes below the root; "
             "give one for each, or one for all"
         )
-    return _join_ranks(structure, [*ranks, 1])
-
-
-def _join_ranks(structure: TreeStructure, ranks: Sequence[int]) -> TreeShape:
-    counts = tuple(leaf.count for leaf in structure.leaves)
-    return TreeShape(counts, make_nodes(structure.nesting, ranks))
+    wanted = options.leaf_rank
+    leaf_ranks = wanted if isinstance(wanted, list) else [wanted or n for n in counts]
+    if len(leaf_ranks) != len(counts) or any(
+        r > n for r, n in zip(leaf_ranks, counts, strict=False)
+    ):
+        raise ValueError(
+            f"model.leaf_rank: {leaf_ranks} for leaves of {counts} functions; give one rank per "
+            "coordinate, none above its number of functions"
+        )
+    return TreeShape(tuple(leaf_ranks), make_nodes(structure.nesting, [*ranks, 1]))
 
 
 def draw_weights(module: Surface, init: str) -> None:

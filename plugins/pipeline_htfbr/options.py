@@ -17,8 +17,6 @@ from pipeline_core.config.sections import (
 )
 
 REMOVED: Final[dict[str, Any]] = {
-    "model.leaf_rank": None,
-    "graph.margin": 0.0,
     "train.solver.dense_parameters": 5000,
     "train.solver.max_seconds": None,
     "evaluate.energy_windows": [5000.0, 10_000.0, 20_000.0, 40_000.0],
@@ -27,6 +25,7 @@ REMOVED: Final[dict[str, Any]] = {
 
 Degree = Annotated[Count, limit_power(2, 8, "tables of {} functions at as many points")]
 Rank = Annotated[Count, limit_power(3, 8, "weights of a node of rank {}")]
+LeafRank = Annotated[Count, limit_power(2, 8, "weights of a node over leaves of rank {}")]
 Basis = Literal["chebyshev", "legendre", "cosine", "fourier"]
 
 
@@ -39,6 +38,9 @@ class HTOptions(Section):
     One number for all, one per node (children before parents), or chosen by the solver on the
     validation split.
     """
+    leaf_rank: LeafRank | list[LeafRank] | None = None
+    """Functions that each leaf passes on: trained combinations of its basis; null for the basis
+    itself, as good as a rank equal to its number of functions."""
     init: Literal["graded", "random"] = "graded"
     """Random weights: near the products of lowest degree, or Gaussian of unit output variance."""
 
@@ -54,6 +56,8 @@ class HTGraphOptions(Section):
     chebyshev."""
     degree: Degree | list[Degree] = 9
     """Largest degree for all coordinates or one each; the solver may choose lower ones."""
+    margin: NotNegative = 0.0
+    """Fraction of its range by which the domain of an undeclared coordinate exceeds its points."""
 
 
 class SolverOptions(Section):

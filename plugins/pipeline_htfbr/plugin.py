@@ -59,7 +59,7 @@ def data(run: DatasetRun) -> Summary:
 
 @hookimpl
 def graph(run: Run) -> Summary:
-    """Write the tree and its leaves."""
+    """Write the tree, its leaves and the tables of their functions."""
     from pipeline_htfbr.graph.build import write_structure
 
     return write_structure(run)

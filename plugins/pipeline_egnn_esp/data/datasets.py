@@ -40,6 +40,8 @@ class PackedSource(MatrixSource):
     reader: Literal["packed"]
     basis: Shells
     """Degree of each shell of an element, in the order of the matrices."""
+    cutoff: Positive | None = None
+    """Pairs beyond this distance are left out, Å; null keeps all."""
 
 
 class CP2KSource(MatrixSource):
@@ -61,6 +63,8 @@ class DeepHSource(MatrixSource):
     reader: Literal["deeph"]
     pbc: tuple[bool, bool, bool] = (True, True, True)
     """Periodic directions, which the layout does not contain."""
+    cutoff: Positive | None = None
+    """Pairs beyond this distance are left out, Å; null keeps all."""
 
 
 AnySource = Annotated[PackedSource | CP2KSource | DeepHSource, Field(discriminator="reader")]

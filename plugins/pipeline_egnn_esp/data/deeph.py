@@ -43,7 +43,7 @@ def read_deeph(path: Path, source: DeepHSource) -> BlockMatrix:
 
     Args:
         path: hamiltonians.h5 of the folder.
-        source: Periodic directions.
+        source: Periodic directions and cutoff.
 
     Raises:
         ValueError: A file is missing, damaged, or contradicts another.
@@ -73,9 +73,10 @@ def read_deeph(path: Path, source: DeepHSource) -> BlockMatrix:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from None
         values[quantity] = gathered.entries
-    return BlockMatrix(
+    matrix = BlockMatrix(
         atoms, basis, numbers[:, 3:], numbers[:, :3], values["hamiltonian"], values["overlap"]
     )
+    return matrix if source.cutoff is None else matrix.take(matrix.lengths <= source.cutoff)
 
 
 def write_deeph(folder: Path, matrix: BlockMatrix) -> None:

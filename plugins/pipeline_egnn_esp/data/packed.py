@@ -30,7 +30,7 @@ def read_packed(path: Path, source: PackedSource) -> Iterator[tuple[str, BlockMa
 
     Args:
         path: The file.
-        source: Basis.
+        source: Basis and cutoff.
 
     Yields:
         Name of the group, and its matrices in eV.
@@ -135,7 +135,7 @@ def _make_matrix(arrays: dict[str, Any], to_ev: float, source: PackedSource) -> 
             f"block {wrong[0]} has the shape {tuple(arrays['chunk_shapes'][wrong[0]].tolist())}, "
             f"but the basis gives {tuple(shapes[wrong[0]].tolist())}; correct `basis` of the source"
         )
-    return BlockMatrix(
+    matrix = BlockMatrix(
         structure=atoms,
         basis=basis,
         block_atoms=block_atoms,
@@ -143,6 +143,7 @@ def _make_matrix(arrays: dict[str, Any], to_ev: float, source: PackedSource) -> 
         hamiltonian=arrays["H"].astype(np.float64) * to_ev,
         overlap=arrays["S"].astype(np.float64),
     )
+    return matrix if source.cutoff is None else matrix.take(matrix.lengths <= source.cutoff)
 
 
 def _make_basis(atoms: Structure, source: PackedSource) -> Basis:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from math import prod
+from typing import Annotated, Final, Literal
 
 from pydantic import Field, field_validator, model_validator
 
@@ -11,17 +12,42 @@ from pipeline_core.config.sections import Count, Positive, Section
 from pipeline_core.units import find_factor
 
 Seed = Annotated[int, Field(ge=0)]
+GridPoints = Annotated[int, Field(ge=2)]
+N_HONO: Final = 6
+"""Number of coordinates of the surface of HONO."""
 
 
 class HonoSource(Section):
-    """Distinct random points of a grid over the domain of the published surface of HONO."""
+    """Points of the published surface of HONO, within the domain of its tables."""
 
     reader: Literal["hono"]
-    points: Annotated[int, Field(ge=1, le=10**6)] = 20_000
-    """The grid has ten along each coordinate, both ends included."""
+    points: Count = 20_000
+    sampling: Literal["grid", "uniform"] = "grid"
+    """Distinct random points of a regular grid, or uniform random points of the domain."""
+    grid: GridPoints | list[GridPoints] = 10
+    """Grid: points along every coordinate, one number for all or one each, both ends included."""
     gradients: bool = False
     """Store the gradients too."""
     seed: Seed = 0
+
+    @property
+    def counts(self) -> list[int]:
+        """Points of the grid along each coordinate."""
+        return self.grid if isinstance(self.grid, list) else [self.grid] * N_HONO
+
+    @model_validator(mode="after")
+    def _check_size(self) -> HonoSource:
+        if len(self.counts) != N_HONO:
+            raise ValueError(
+                f"grid: {len(self.counts)} numbers for {N_HONO} coordinates; give one for each, or "
+                "one for all"
+            )
+        if self.sampling == "grid" and self.points > prod(self.counts):
+            raise ValueError(
+                f"points: {self.points} of a grid of {prod(self.counts)}; lower it, raise `grid`, "
+                "or choose sampling: uniform"
+            )
+        return self
 
 
 class EtheneSource(Section):

@@ -1,4 +1,4 @@
-"""Source `hono`: points of an exact surface on a grid."""
+"""Source `hono`: points of an exact surface, on a grid or uniform in its domain."""
 
 from __future__ import annotations
 
@@ -16,21 +16,43 @@ Floats = NDArray[np.float64]
 
 
 def draw_hono(source: HonoSource) -> Made:
-    """Choose distinct points of the grid of HONO at random."""
+    """Sample the surface of HONO."""
     surface, rng = HONO(), np.random.default_rng(source.seed)
-    numbers = rng.choice(int(np.prod(surface.grid)), source.points, replace=False)
-    x = take_from_grid(surface.coordinates, surface.grid, numbers)
+    facts: dict[str, object] = {"reader": source.reader, "sampling": source.sampling}
+    if source.sampling == "grid":
+        x = draw_from_grid(surface.coordinates, source.counts, source.points, rng)
+        facts["grid"] = source.counts
+    else:
+        lower, upper = list_bounds(surface.coordinates)
+        x = rng.uniform(lower, upper, (source.points, len(lower)))
     points = Points(
         coordinates=surface.coordinates,
         x=x,
         energy=surface.energies(x),
         gradient=surface.gradients(x) if source.gradients else None,
-        group=np.full(len(x), "grid", dtype=object),
+        group=np.full(len(x), source.sampling, dtype=object),
         split=np.full(len(x), -1, dtype=np.int8),
         surface="hono",
         molecule=surface.molecule,
     )
-    return Made(points=points, facts={"reader": source.reader, "grid": list(surface.grid)})
+    return Made(points=points, facts=facts)
+
+
+def draw_from_grid(
+    coordinates: Sequence[Coordinate], counts: Sequence[int], n: int, rng: np.random.Generator
+) -> Floats:
+    """Choose distinct points of a grid at random.
+
+    Args:
+        coordinates: Coordinates with domains; the grid includes the ends.
+        counts: Points along each coordinate.
+        n: Number of points, at most the size of the grid.
+        rng: Random number generator.
+
+    Returns:
+        Points, (n, d).
+    """
+    return take_from_grid(coordinates, counts, rng.choice(int(np.prod(counts)), n, replace=False))
 
 
 def take_from_grid(

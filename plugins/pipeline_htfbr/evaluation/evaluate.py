@@ -8,6 +8,7 @@ key `surface`:
 | `exact`             | name of the exact surface, "" if there is none                            |
 | `method`            | how the surface was fitted                                                |
 | `ranks`             | of the interior nodes, children before parents                            |
+| `leaf_ranks`        | of the leaves                                                             |
 | `degrees`           | of the functions of each coordinate                                       |
 | `n_points`          | points of the dataset                                                     |
 | `n_train`           | points that were fitted                                                   |
@@ -110,6 +111,7 @@ def report_surface(run: Run) -> dict[str, Any]:
         "exact": points.surface,
         "method": run.get_section("train", HTTrainOptions).method,
         "ranks": list(about["ranks"]),
+        "leaf_ranks": list(about["leaf_ranks"]),
         "degrees": [leaf["degree"] for leaf in about["structure"]["leaves"]],
         "n_points": len(points.energy),
         "n_train": len(points.find_rows("train")),
@@ -194,13 +196,16 @@ def compute_errors(
         coordinates: The coordinates, for the units of gradients.
 
     Returns:
-        `n_points`; `hartree` and `cm^-1`, each with rmse, mae and max_error; `windows`, each
+        `n_points`; `hartree` and `cm^-1`, each with rmse, mae and max_error; `relative`, the
+        norm of the errors over the norm of the energies above the minimum; `windows`, each
         with `from`, `to` (None for no end), n_points and errors in cm⁻¹; and, where gradients are
         compared, `gradient`, the RMSE by each coordinate.
     """
     error, height = compared.predicted - compared.label, compared.label - least
     report: dict[str, Any] = {"n_points": len(error)}
     report |= {name: _measure(error / unit) for name, unit in UNITS.items()}
+    norm = float(np.linalg.norm(height))
+    report["relative"] = float(np.linalg.norm(error)) / norm if norm > 0 else None
     report["windows"] = list(_iterate_windows(error / UNITS["cm^-1"], height / UNITS["cm^-1"]))
     if compared.gradient_errors is not None:
         report["gradient"] = {

@@ -1,4 +1,4 @@
-"""Stage `graph`: the dimension tree and its leaves."""
+"""Stage `graph`: the dimension tree, the leaves, and the tables of their functions."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final, Self
 
+import h5py
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from pipeline_core.artifacts import store
 from pipeline_core.project.run import Run
 from pipeline_htfbr.data.points import Coordinate, Points, read_points
-from pipeline_htfbr.graph.basis import Leaf
+from pipeline_htfbr.graph.basis import Leaf, compute_features
 from pipeline_htfbr.graph.dimension_tree import Nesting, build_balanced, check_nesting
 from pipeline_htfbr.options import HTGraphOptions
 
@@ -54,7 +56,7 @@ class TreeStructure:
 
 
 def write_structure(run: Run) -> dict[str, Any]:
-    """Choose tree and leaves; write `run.graph`.
+    """Choose tree and leaves, tabulate the functions at all points; write `run.graph`.
 
     Raises:
         ValueError: Tree, basis or degree do not match the coordinates.
@@ -64,8 +66,10 @@ def write_structure(run: Run) -> dict[str, Any]:
     d = len(points.coordinates)
     nesting = check_nesting(options.tree or build_balanced(range(d)), d)
     structure = TreeStructure(points.coordinates, make_leaves(points, options), nesting)
+    table = compute_features(structure.leaves, torch.from_numpy(points.x)).numpy()
     with store.create(run.graph, "graph", run.make_provenance("graph")) as file:
         file.attrs["structure"] = json.dumps(structure.to_dict())
+        file.create_dataset("features", data=table)
     return {
         "coordinates": d,
         "functions": [leaf.count for leaf in structure.leaves],
@@ -81,6 +85,14 @@ def read_structure(run: Run) -> TreeStructure:
     """
     with store.open_artifact(run.graph, "graph") as file, store.explain_damage(run.graph):
         return TreeStructure.from_dict(json.loads(file.attrs["structure"]))
+
+
+def read_features(run: Run) -> torch.Tensor:
+    """Read the functions of all leaves at all points, (n_features, n) float64."""
+    with store.open_artifact(run.graph, "graph") as file, store.explain_damage(run.graph):
+        table = file["features"]
+        assert isinstance(table, h5py.Dataset)
+        return torch.from_numpy(np.asarray(table[:]))
 
 
 def make_leaves(points: Points, options: HTGraphOptions) -> tuple[Leaf, ...]:
@@ -105,14 +117,14 @@ def make_leaves(points: Points, options: HTGraphOptions) -> tuple[Leaf, ...]:
                 f"graph.basis: {chosen} for {coordinate.name}, which has no period; declare the "
                 "period in the dataset, or choose chebyshev or legendre"
             )
-        lower, upper = _choose_domain(coordinate, np.unique(x))
+        lower, upper = _choose_domain(coordinate, np.unique(x), options.margin)
         leaves.append(
             Leaf(family=chosen, degree=degree, lower=lower, upper=upper, period=coordinate.period)
         )
     return tuple(leaves)
 
 
-def _choose_domain(coordinate: Coordinate, x: Floats) -> tuple[float, float]:
+def _choose_domain(coordinate: Coordinate, x: Floats, margin: float) -> tuple[float, float]:
     """Return the bounds of a coordinate with points at x, in ascending order.
 
     If points lie all around a period, no gap is much wider than the others: then the
@@ -124,8 +136,9 @@ def _choose_domain(coordinate: Coordinate, x: Floats) -> tuple[float, float]:
         gap = lower + coordinate.period - largest
         if 0 < gap <= _WIDE * float(np.diff(x).max()):
             return lower, lower + coordinate.period
-    lower = least if coordinate.lower is None else coordinate.lower
-    upper = largest if coordinate.upper is None else coordinate.upper
+    room = margin * (largest - least)
+    lower = least - room if coordinate.lower is None else coordinate.lower
+    upper = largest + room if coordinate.upper is None else coordinate.upper
     if not lower < upper:
         raise ValueError(
             f"coordinate {coordinate.name} is {least:g} at all points, so nothing can be learned "

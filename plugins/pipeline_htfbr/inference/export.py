@@ -104,6 +104,8 @@ def _write_tree(group: h5py.Group, surface: Surface) -> None:
     group.create_dataset("children", data=children)
     for i, B in enumerate(surface.shape.split_transfers(surface.transfers)):
         group.create_dataset(f"B_{i}", data=B.detach().numpy())
+    for mu, matrix in enumerate(surface.maps):
+        group.create_dataset(f"map_{mu}", data=matrix.detach().numpy())
 
 
 _HEADER = """A potential energy surface as a sum of products of functions of one coordinate each,

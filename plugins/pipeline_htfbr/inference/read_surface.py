@@ -16,7 +16,7 @@ Two forms of one surface are stored. `sum_of_products.txt` holds
 
     V(x) = shift + scale u_root(x),   u_t[k](x) = sum_ij B_t[i, j, k] u_left[i](x) u_right[j](x),
 
-where a leaf passes on its functions phi_mu.
+where a leaf passes on its functions phi_mu, or combinations of them, sum_f phi_mu,f map_mu[f, k].
 The functions of a coordinate x with domain [a, b] and period p are, with
 s = 2 (x - a)/(b - a) - 1:
 
@@ -162,7 +162,8 @@ class SumOfProducts(_Surface):
 class Tree(_Surface):
     """The hierarchical form.
 
-    `nodes` holds the left slot, right slot and tensor B of each interior node, children before
+    `maps` holds a matrix (count, rank) for each leaf, or None where the functions are passed on as
+    they are; `nodes` the left slot, right slot and tensor B of each interior node, children before
     parents. Slots 0 ... d-1 are the leaves, slot d + i is node i.
     """
 
@@ -171,13 +172,18 @@ class Tree(_Surface):
         coordinates: list[Coordinate],
         shift: float,
         scale: float,
+        maps: Sequence[Floats | None],
         nodes: Sequence[tuple[int, int, Floats]],
     ) -> None:
         super().__init__(coordinates, shift)
-        self.scale, self.nodes = scale, nodes
+        self.scale, self.maps, self.nodes = scale, maps, nodes
 
     def _evaluate(self, points: Floats, gradients: bool) -> tuple[Floats, Floats]:
-        slots, slopes = map(list, zip(*self._tabulate(points), strict=True))
+        slots: list[Floats] = []
+        slopes: list[Floats] = []
+        for table, matrix in zip(self._tabulate(points), self.maps, strict=True):
+            for rows, values in zip((slots, slopes), table, strict=True):
+                rows.append(values if matrix is None else matrix.T @ values)
         for left, right, B in self.nodes:
             slots.append(np.einsum("in,jn,ijk->kn", slots[left], slots[right], B, optimize=True))
         energy = self.shift + self.scale * slots[-1][0]
@@ -202,12 +208,15 @@ def load(path: str | Path) -> SumOfProducts | Tree:
 
     with h5py.File(path, "r") as file:
         coordinates = [Coordinate(**one) for one in json.loads(file.attrs["coordinates"])]
+        maps = [
+            file[f"map_{mu}"][()] if f"map_{mu}" in file else None for mu in range(len(coordinates))
+        ]
         nodes = [
             (int(left), int(right), file[f"B_{i}"][()])
             for i, (left, right) in enumerate(file["children"][()])
         ]
         scale, shift = float(file.attrs["scale"]), float(file.attrs["shift"])
-    return Tree(coordinates, shift, scale, nodes)
+    return Tree(coordinates, shift, scale, maps, nodes)
 
 
 def _load_text(path: Path) -> SumOfProducts:

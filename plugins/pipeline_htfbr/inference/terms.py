@@ -113,7 +113,8 @@ def bound_functions(leaf: Leaf) -> Floats:
 def _tabulate_leaf(surface: Surface, mu: int) -> _Table:
     weights = bound_functions(surface.leaves[mu])
     count = len(weights)
-    return _Table((mu,), np.arange(count, dtype=np.int16)[:, None], weights, np.eye(count))
+    c = surface.maps[mu].detach().numpy() if len(surface.maps) else np.eye(count)
+    return _Table((mu,), np.arange(count, dtype=np.int16)[:, None], weights, c)
 
 
 def _bound_outer(surface: Surface, tensors: list[Floats]) -> list[Floats]:

@@ -77,6 +77,9 @@ def _refuse_other_methods(
         "model.rank: only method 'solver' chooses ranks itself; give a number": (
             method != "solver" and model.rank == "adaptive"
         ),
+        "model.leaf_rank: the solver passes on the functions of a leaf themselves; remove it": (
+            method == "solver" and model.leaf_rank is not None
+        ),
         "train.loss: its terms belong to method 'trainer'; remove them": (
             method != "trainer" and bool(options.loss)
         ),

@@ -15,7 +15,8 @@ from torch import Tensor
 
 from pipeline_core.project.run import Run
 from pipeline_htfbr.data.points import read_points
-from pipeline_htfbr.graph.basis import compute_features, compute_slopes
+from pipeline_htfbr.graph.basis import compute_slopes
+from pipeline_htfbr.graph.build import read_features
 from pipeline_htfbr.model import Surface
 
 Forward = Callable[[Tensor], Tensor]
@@ -68,16 +69,14 @@ def tabulate(
     Raises:
         ValueError: A file is missing or damaged.
     """
-    points = read_points(run.data)
-    x, shift, scale = torch.from_numpy(points.x), module.shift.cpu(), module.scale.cpu()
-    table = Table(
-        compute_features(module.leaves, x), (torch.from_numpy(points.energy) - shift) / scale
-    )
+    points, functions = read_points(run.data), read_features(run)
+    shift, scale = module.shift.cpu(), module.scale.cpu()
+    table = Table(functions, (torch.from_numpy(points.energy) - shift) / scale)
     if gradients:
         assert points.gradient is not None, "the task refuses points without"
         half, owners = compute_half_domains(module), make_owners(module).cpu().double()
         labels = torch.from_numpy(points.gradient.T) * half[:, None] / scale
-        by_x = compute_slopes(module.leaves, x)
+        by_x = compute_slopes(module.leaves, torch.from_numpy(points.x))
         by_s = by_x * (owners.T @ half)[:, None]
         table = Table(table.functions, table.energies, by_s, labels)
     numbers = (torch.from_numpy(points.find_rows(split)) for split in splits)

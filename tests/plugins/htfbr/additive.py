@@ -32,29 +32,29 @@ def build_additive(
     leaves: Sequence[Leaf], functions: Sequence[Callable], shift: float = 0.0
 ) -> Surface:
     """Return shift + sum of functions (eV) that the leaves' functions represent."""
-    counts = tuple(leaf.count for leaf in leaves)
-    shape = TreeShape(counts, make_nodes(build_balanced(range(len(leaves))), _list_ranks(leaves)))
+    shape = TreeShape(
+        (2,) * len(leaves), make_nodes(build_balanced(range(len(leaves))), _list_ranks(leaves))
+    )
     module = Surface(leaves, shape, gradients=False).double()
     assign(module, functions, shift)
     return module
 
 
 def assign(module: Surface, functions: Sequence[Callable], shift: float = 0.0) -> None:
-    """Give a surface whose nodes have rank 2 the weights of a sum of functions."""
+    """Give a surface of rank 2 everywhere the weights of a sum of functions."""
     scale = 1.7  # any will do
     with torch.no_grad():
         module.shift.fill_(shift)
         module.scale.fill_(scale)
-        slots = []  # 1 and the sum of functions below a slot, as combinations of what it passes on
-        for leaf, function in zip(module.leaves, functions, strict=True):
-            one = torch.eye(leaf.count, 1, dtype=torch.float64)[:, 0]
-            slots.append((one, torch.from_numpy(fit_coefficients(leaf, function) / scale)))
-        tensors = module.shape.split_transfers(module.transfers)
-        for node, B in zip(module.shape.nodes, tensors, strict=True):
-            (one, left), (other, right) = slots[node.left], slots[node.right]
-            B[:, :, 0] = torch.outer(one, other)
-            B[:, :, -1] = torch.outer(left, other) + torch.outer(one, right)  # all of the root
-            slots.append(tuple(torch.eye(2, dtype=torch.float64)))
+        for leaf, matrix, function in zip(module.leaves, module.maps, functions, strict=True):
+            matrix.zero_()
+            matrix[0, 0] = 1
+            matrix[:, 1] = torch.from_numpy(fit_coefficients(leaf, function) / scale)
+        for B in module.shape.split_transfers(module.transfers):
+            B.zero_()
+            B[0, 0, 0] = 1
+            B[0, 1, -1] = B[1, 0, -1] = 1
+        B[0, 0, 0] = 0  # the root has only the sum
 
 
 def fit_coefficients(leaf: Leaf, function: Callable) -> np.ndarray:
@@ -121,7 +121,7 @@ def draw_hono_points(n: int = 200) -> Points:
 def make_hono_sections(**infer) -> dict:
     """Return the sections of an experiment whose model `write_hono` can write."""
     return {
-        "model": {"rank": 2},
+        "model": {"rank": 2, "leaf_rank": 2},
         "graph": {"basis": ["chebyshev"] * 5 + ["cosine"], "degree": [12] * 5 + [6]},
         "train": {"method": "resident"},
         "infer": infer,

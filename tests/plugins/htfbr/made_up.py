@@ -44,6 +44,7 @@ def place(rmse, n_points):
         "n_points": n_points,
         "hartree": make_sizes(rmse),
         "cm^-1": make_sizes(rmse * HARTREE_IN_CM),
+        "relative": 10 * rmse,
         "windows": windows,
     }
 
@@ -59,6 +60,7 @@ def make_metrics(run, exact, number):
         "exact": exact,
         "method": method,
         "ranks": [10, 10, 13, 10, 1] if number == 1 else [10, 10, 10, 10, 1],
+        "leaf_ranks": [10] * 6,
         "degrees": [9] * 6,
         "n_points": N_TRAIN + 11_000,
         "n_train": N_TRAIN,

@@ -17,10 +17,11 @@ from pipeline_kernels.tree import TreeShape
 DOMAINS = [(-1.5, 0.5), (2.0, 3.0), (-0.65, 0.25)]
 
 
-def make_surface(*, degree=3, rank=4, gradients=True, seed=0):
+def make_surface(*, leaf_ranks=None, degree=3, rank=4, gradients=True, seed=0):
     """A surface of three coordinates with random weights in double precision."""
     leaves = [Leaf(family="chebyshev", degree=degree, lower=a, upper=b) for a, b in DOMAINS]
-    shape = TreeShape((degree + 1,) * 3, make_nodes(build_balanced(range(3)), [rank, 1]))
+    counts = leaf_ranks or (degree + 1,) * 3
+    shape = TreeShape(tuple(counts), make_nodes(build_balanced(range(3)), [rank, 1]))
     module = Surface(leaves, shape, gradients=gradients).double()
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -34,7 +35,10 @@ def make_surface(*, degree=3, rank=4, gradients=True, seed=0):
 def expand_in_series(module):
     """Coefficients of all products of Chebyshev polynomials, (n, n, n), by NumPy alone."""
     B, root = (tensor.detach().numpy() for tensor in module.shape.split_transfers(module.transfers))
-    return np.einsum("abk,kc->abc", B, root[:, :, 0])
+    maps = [np.eye(leaf.count) for leaf in module.leaves]
+    if len(module.maps):
+        maps = [one.detach().numpy() for one in module.maps]
+    return np.einsum("ai,bj,cl,ijk,kl->abc", *maps, B, root[:, :, 0])
 
 
 def draw_places(n=50):
@@ -43,8 +47,9 @@ def draw_places(n=50):
     return x, 2 * (x - lower) / (upper - lower) - 1, 2 / (upper - lower)
 
 
-def test_energies_and_gradients_are_those_of_the_series():
-    module = make_surface()
+@pytest.mark.parametrize("leaf_ranks", [None, (2, 3, 4)])
+def test_energies_and_gradients_are_those_of_the_series(leaf_ranks):
+    module = make_surface(leaf_ranks=leaf_ranks)
     x, s, ds_dx = draw_places()
     c = expand_in_series(module)
     result = module({"x": torch.from_numpy(x)})
@@ -135,6 +140,7 @@ def test_the_training_energies_have_mean_zero_and_spread_one():
     ("sections", "message"),
     [
         ({"model": {"rank": [3, 3]}}, "model.rank: 2 values for 1 interior nodes"),
+        ({"model": {"leaf_rank": 11}}, "model.leaf_rank"),
         ({"graph": {"tree": [[0, 1], 1]}}, "graph.tree misses 2"),
         ({"graph": {"degree": [3, 3]}}, "graph.degree: 2 values for 3 coordinates"),
         ({"graph": {"basis": "fourier"}}, "x0, which has no period"),
@@ -160,6 +166,6 @@ def test_total_energies_keep_their_digits():
 ])  # fmt: skip
 def test_points_all_around_a_period_have_the_whole_for_their_domain(x, upper):
     torsion = Coordinate(name="tau", unit="degree", period=360.0)
-    low, high = _choose_domain(torsion, np.unique(x))
+    low, high = _choose_domain(torsion, np.unique(x), 0.0)
     assert low == x.min()
     assert high == pytest.approx(x.min() + 360 if upper is None else upper)

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from pipeline_core.distributed.ranks import Ranks
+from pipeline_core.project.run import Run
 from pipeline_htfbr.data.points import Points
 from pipeline_htfbr.graph.basis import compute_features, compute_slopes
-from pipeline_htfbr.graph.build import TreeStructure
+from pipeline_htfbr.graph.build import TreeStructure, read_features
 from pipeline_htfbr.training.solver.newton import Columns
 from pipeline_htfbr.training.solver.ridge import Data, Expansion
 from pipeline_htfbr.training.solver.terms import make_orthonormal, sum_degrees
@@ -38,6 +39,7 @@ class Problem:
 
 
 def make_problem(
+    run: Run,
     points: Points,
     structure: TreeStructure,
     scaling: tuple[float, float],
@@ -47,6 +49,7 @@ def make_problem(
     """Return the fit problem of a run.
 
     Args:
+        run: The run, from which the tables of functions are read.
         points: All points.
         structure: The leaves and the tree.
         scaling: Energy that is subtracted, and energy by which the difference is divided, eV.
@@ -55,8 +58,7 @@ def make_problem(
     """
     shift, scale = scaling
     counts = [leaf.count for leaf in structure.leaves]
-    table = compute_features(structure.leaves, torch.from_numpy(points.x))
-    train = torch.from_numpy(points.find_rows("train"))
+    table, train = read_features(run), torch.from_numpy(points.find_rows("train"))
     maps = make_orthonormal(table, counts, train)
     own, val = train[ranks.rank :: ranks.size], torch.from_numpy(points.find_rows("val"))
     y = (torch.from_numpy(points.energy) - shift) / scale

@@ -80,7 +80,7 @@ class _Solver:
         self._surface = self._task.module
         scaling = float(self._surface.shift), float(self._surface.scale)
         weight = options.gradient_weight
-        self._problem = make_problem(self._points, self._structure, scaling, weight, ranks)
+        self._problem = make_problem(run, self._points, self._structure, scaling, weight, ranks)
         if not len(self._problem.data.val):
             raise ValueError(
                 f"{run.experiment}: the solver chooses degrees and ranks on validation points, but "

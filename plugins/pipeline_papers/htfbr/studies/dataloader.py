@@ -34,6 +34,8 @@ def make_kronecker_forward(module: Surface) -> Forward:
 
     def evaluate_tree(functions: Tensor) -> Tensor:
         parts = list(functions.T.split([leaf.count for leaf in module.leaves], dim=1))
+        for mu, combinations in enumerate(module.maps):
+            parts[mu] = parts[mu] @ combinations
         tensors = module.shape.split_transfers(module.transfers)
         for node, B in zip(module.shape.nodes, tensors, strict=True):
             products = parts[node.left][:, :, None] * parts[node.right][:, None, :]

@@ -264,7 +264,8 @@ def test_sources_of_all_kinds_make_one_dataset(water_runs, tmp_path):
         {"reader": "cp2k_matrices", "path": f"{water_runs}/*/out.log", "group": "folder",
          "basis": WATER},
         {"reader": "deeph", "path": f"{tmp_path}/deeph/*/hamiltonians.h5", "split": "test"},
-        {"reader": "packed", "path": str(WHOLE), "basis": HAFNIA, "split": "train"},
+        {"reader": "packed", "path": str(WHOLE), "basis": HAFNIA, "cutoff": 5.0,
+         "split": "train"},
     ]  # fmt: skip
     (water_runs / "chain_gamma/out.log").rename(water_runs / "chain_gamma/kept.log")
     try:
@@ -280,6 +281,7 @@ def test_sources_of_all_kinds_make_one_dataset(water_runs, tmp_path):
         assert basis.common == (0, 0, 1, 2)
         samples = [read_matrix(data.read(i), basis) for i in range(4)]
         assert_array_equal(data.read_column("group")[:3], ["chain", "chain_upper", "deeph"])
+    assert samples[3].lengths.max() < 5
     assert_allclose(samples[1].hamiltonian, samples[0].hamiltonian, atol=1e-9)
     order = samples[2].overlap.sum(), samples[2].hamiltonian.sum()
     assert order == pytest.approx((samples[0].overlap.sum(), samples[0].hamiltonian.sum()))

@@ -48,12 +48,14 @@ def write_hdf5(path: Path) -> None:
 
 def test_points_of_the_grid_of_hono(dataset):
     run = dataset(
-        {"reader": "hono", "points": 500, "gradients": True},
+        {"reader": "hono", "points": 500, "grid": [3, 4, 5, 4, 3, 2], "gradients": True},
         split={"val": 0.05, "test": 0.5},
     )
     points = import_points(run)
-    for values, one in zip(points.x.T, points.coordinates, strict=True):
-        assert_allclose(np.unique(values), np.linspace(one.lower, one.upper, 10), rtol=1e-15)
+    for values, one, count in zip(
+        points.x.T, points.coordinates, run.options.source.grid, strict=True
+    ):
+        assert_allclose(np.unique(values), np.linspace(one.lower, one.upper, count), rtol=1e-15)
     assert len(np.unique(points.x, axis=0)) == 500
     assert_array_equal(points.energy, HONO().energies(points.x))
     assert_array_equal(points.gradient, HONO().gradients(points.x))
@@ -66,6 +68,16 @@ def test_points_of_the_grid_of_hono(dataset):
         points.energy.max() / HARTREE * HARTREE_IN_CM
     )
     assert report["repeated_points"]["points"] == 0
+
+
+def test_points_off_the_grid_fill_the_domain(dataset):
+    points = import_points(dataset({"reader": "hono", "points": 2000, "sampling": "uniform"}))
+    for values, one in zip(points.x.T, points.coordinates, strict=True):
+        assert len(np.unique(values)) == 2000
+        width = one.upper - one.lower
+        assert one.lower <= values.min() < one.lower + 0.01 * width
+        assert one.upper - 0.01 * width < values.max() <= one.upper
+    assert points.gradient is None
 
 
 def test_the_seed_decides(dataset):

@@ -121,7 +121,7 @@ def evaluated(write_trained):
 
 
 def test_errors_of_splits_grid_and_random_points(evaluated):
-    report, x, _ = evaluated
+    report, x, exact = evaluated
     errors = report["errors"]
     assert list(errors) == ["train", "val", "test", "grid", "off_grid"]
     for code, split in enumerate(("train", "val", "test")):
@@ -129,6 +129,11 @@ def test_errors_of_splits_grid_and_random_points(evaluated):
     axes = [np.linspace(c.lower, c.upper, n) for c, n in zip(COORDINATES, GRID, strict=True)]
     grid = np.array(list(itertools.product(*axes)))
     check(errors["grid"], A + B * grid[:, 0])
+    energy = exact.energies(grid)
+    least = min(energy.min(), exact.energies(x).min())
+    norm = np.linalg.norm(energy - least)
+    expected = np.linalg.norm(A + B * grid[:, 0]) / norm
+    assert errors["grid"]["relative"] == pytest.approx(expected, rel=1e-2)  # least: off the grid
     # Uniform in r from 1 to 3: the mean of (a + b r)² by Gauss-Legendre, within sampling error.
     nodes, weights = np.polynomial.legendre.leggauss(4)
     mean = np.sum(weights / 2 * (A + B * (nodes + 2)) ** 2)
@@ -187,7 +192,7 @@ def test_training_times_are_those_of_the_history(evaluated):
     assert (result["epochs"], result["seconds"]) == (30, 13.0)
     assert result["seconds_per_epoch"] == pytest.approx((0.9 + 0.2) / 2)
     assert (result["n_train"], result["method"], result["exact"]) == (100, "solver", "toy")
-    assert result["ranks"] == [2, 1]
+    assert (result["ranks"], result["leaf_ranks"]) == ([2, 1], [4, 4, 7])
     assert result["degrees"] == [3, 3, 3]
 
 

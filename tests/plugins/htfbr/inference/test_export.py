@@ -46,14 +46,14 @@ GUARD = """
 """
 
 
-def draw_surface(families, degree=4, rank=5, *, nesting=None, decay=0.0, seed=0):
+def draw_surface(families, degree=4, rank=5, *, leaf_ranks=None, nesting=None, decay=0.0, seed=0):
     """A tree with random weights; `decay` makes those of higher numbers smaller."""
     d = len(families)
     leaves = [
         Leaf(family=family, degree=degree, lower=1.0 + mu, upper=2.5 + mu, period=3.0)
         for mu, family in enumerate(families)
     ]
-    counts = tuple(leaf.count for leaf in leaves)
+    counts = tuple(leaf_ranks or (leaf.count for leaf in leaves))
     tree = make_nodes(nesting or build_balanced(range(d)), [rank] * (d - 2) + [1])
     module = Surface(leaves, TreeShape(counts, tree), gradients=False).double()
     generator = torch.Generator().manual_seed(seed)
@@ -118,9 +118,12 @@ def export_into(run, module, folder, **options):
 
 
 @pytest.mark.parametrize("name", ["sum_of_products.txt", "hierarchical.h5"])
-def test_files_give_the_surface(run, tmp_path, name):
-    """All families, an unbalanced tree."""
-    module = draw_surface([*FAMILIES, "legendre"], nesting=[[2, [0, 4]], [1, 3]])
+@pytest.mark.parametrize("leaf_ranks", [None, (3, 2, 4, 3, 2)])
+def test_files_give_the_surface(run, tmp_path, name, leaf_ranks):
+    """All families, an unbalanced tree, leaves with and without maps."""
+    module = draw_surface(
+        [*FAMILIES, "legendre"], leaf_ranks=leaf_ranks, nesting=[[2, [0, 4]], [1, 3]]
+    )
     folder, summary = export_into(run, module, tmp_path, export_tolerance=1e-9)
     x = draw_places(module)
     energy, gradient = compute_expected(module, x)

@@ -25,6 +25,7 @@ from records import read_history
 from tiers import run_first
 
 BATCHES = [{}, {"batch_size": 32, "clip_norm": 0.1}]
+MODELS = [{"rank": 4}, {"rank": 3, "leaf_rank": 2}]
 
 
 @pytest.mark.slow
@@ -218,6 +219,7 @@ GRADIENTS = {"gradient_weight": 1.0}
         (GRADIENTS, {"gradient": None}, r"data\.h5 has none; .*train\.gradient_weight"),
         (SOLVER | {"minutes": 1}, {}, r"train\.minutes: the solver takes no gradient steps"),
         (SOLVER, {}, r"train\.epochs: the solver takes no gradient steps"),
+        (SOLVER, {"model": MODELS[1]}, r"model\.leaf_rank: the solver passes on the functions"),
         ({}, {"model": {"rank": "adaptive"}}, r"model\.rank: only method 'solver'"),
         ({"start_from": "nowhere.pt"}, {}, r"nowhere\.pt: no such file"),
         ({"start_from": "published:x"}, {}, "no published weights"),

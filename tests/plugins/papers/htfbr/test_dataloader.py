@@ -17,7 +17,7 @@ from plugins.htfbr.fits import (
 )
 from tiers import exhaustive, run_first
 
-MODELS = [{"rank": 4}, {"rank": 3}]
+MODELS = [{"rank": 4}, {"rank": 3, "leaf_rank": 2}]
 FIRST = [({"batch_size": 32}, MODELS[0]), ({}, MODELS[1])]
 RIVAL = {"method": "dataloader"}
 
