@@ -75,7 +75,7 @@ def _make_record(full: str) -> type[Record]:
 def _get_function(owner: Any, name: str) -> type[Record]:
     """Return a record for a function that is pickled as an attribute of a class, such as tanh."""
     if not (isinstance(owner, type) and issubclass(owner, Record)):
-        raise TypeError("getattr of an object that is no class of a network")
+        raise TypeError("getattr of an object that is not a class of a network")
     return _make_record(f"{owner.kind}.{name}")
 
 
@@ -109,9 +109,9 @@ def read_module(path: Path) -> Record:
         names = [] if is_compiled else get_unsafe_globals_in_checkpoint(path)
         problem, module = _find_problem(names, is_compiled=is_compiled), None
         if problem is None:
-            known = [(value, name) for name, value in _KNOWN.items()]
+            values = [(value, name) for name, value in _KNOWN.items()]
             records = [(_make_record(name), name) for name in {*names} - {*_KNOWN}]
-            with safe_globals([*known, *records, *_NUMBERS]):
+            with safe_globals([*values, *records, *_NUMBERS]):
                 module = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # noqa: BLE001 - torch raises errors of any type for damaged files
         # The message of `torch.load` is advice on trust, which a user must not follow here.

@@ -99,7 +99,7 @@ def _make_matrices(folder: Path) -> Iterator[Subject]:
     ):
         yield Subject(f"matrices_{name}", run / name, _read_matrices(source, "out.log"))
     other = make_folder(folder, "deeph")
-    write_deeph(other, read_run(run / "out.log", source).matrix)
+    write_deeph(other, read_run(run / "out.log", source)[0])
     read = _read_matrices(DeepHSource(reader="deeph", path="hamiltonians.h5"), "hamiltonians.h5")
     for path in sorted(other.iterdir()):
         if path.name not in ("R_list.dat", "rlat.dat"):  # which nobody reads
