@@ -38,7 +38,15 @@ def drop_removed(
     for name, value in stored.items():
         place, today = f"{section}.{name}", now.get(name)
         if name in now or place not in removed or removed[place] != value:
-            below = today if isinstance(today, dict) else {}
-            nested = isinstance(value, dict)
-            kept[name] = drop_removed(value, below, removed, place) if nested else value
+            kept[name] = _drop_below(value, today, removed, place)
     return kept
+
+
+def _drop_below(stored: Any, now: Any, removed: Mapping[str, Any], place: str) -> Any:
+    """Return a value without removed options; entries of a list have the place of the list."""
+    if isinstance(stored, dict):
+        return drop_removed(stored, now if isinstance(now, dict) else {}, removed, place)
+    if isinstance(stored, list) and isinstance(now, list) and len(stored) == len(now):
+        pairs = zip(stored, now, strict=True)
+        return [_drop_below(ours, theirs, removed, place) for ours, theirs in pairs]
+    return stored

@@ -48,7 +48,11 @@ def model() -> ModelInfo:
         },
         dataset=MatrixDataset,
         version=2,
-        removed={"infer.memory_limit": None, "profile.scaling.link": None},
+        removed={
+            "infer.memory_limit": None,
+            "infer.structures.overlap": "dataset",
+            "profile.scaling.link": None,
+        },
     )
 
 

@@ -35,3 +35,12 @@ def test_an_option_that_is_gone_counts_only_with_another_value_than_today():
     assert drop_removed(other, {}, removed, "train") == other
     now = {"optimizer": {"beta": 0.9}}  # gone of other optimizers only
     assert drop_removed(stored, now, removed, "train") == {"optimizer": {"lr": 0.1, "beta": 0.9}}
+
+
+def test_an_option_of_the_entries_of_a_list_is_gone_from_each():
+    removed = {"infer.cells.old": "a"}
+    stored = {"cells": [{"name": "x", "old": "a"}, {"name": "y", "old": "b"}]}
+    now = {"cells": [{"name": "x"}, {"name": "y"}]}
+    kept = {"cells": [{"name": "x"}, {"name": "y", "old": "b"}]}
+    assert drop_removed(stored, now, removed, "infer") == kept
+    assert drop_removed(stored, {"cells": []}, removed, "infer") == stored  # they differ anyway

@@ -176,7 +176,10 @@ def test_large_numbers_stay_finite_and_what_is_no_number_shows(use_implementatio
     ("change", "message"),
     [
         (lambda c: {"tables": c.tables[:2]}, "tables: expected 3, got 2"),
-        (lambda c: {"tables": [*c.tables[:2], c.gain]}, r"tables\[2\]: expected \(8, 6\) of .*, got"),
+        (
+            lambda c: {"tables": [*c.tables[:2], c.gain]},
+            r"tables\[2\]: expected \(8, 6\) of .*, got",
+        ),
         (lambda c: {"gain": c.gain[0]}, r"gain: expected \(2, 1, 4\)"),
         (lambda c: {"shift": c.shift.long()}, "shift: expected .* got .* of torch.int64"),
         (lambda c: {"shift": c.shift.to("meta")}, "shift: expected .* on cpu, got .* on meta"),
