@@ -1,7 +1,7 @@
 """No file is read by anything that can run code from it.
 
-Tests read what they have written themselves. One module reads pickles of another program by the
-restricted unpickler of torch; `tests/plugins/mace/conversion/test_pickles.py` tells it from
+Tests read what they have written themselves. One module reads pickles of another program by an
+unpickler that looks no name up; `tests/plugins/mace/conversion/test_pickles.py` tells it from
 `pickle`.
 """
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 SHELVES = ("pipeline_core", "kernels", "plugins")
+RESTRICTED = Path("plugins/pipeline_mace/conversion/pickles.py")
 FORBIDDEN = {
     r"\bpickle\.(_?loads?|_?Unpickler)\b": "pickle",
     r"\b(cPickle|dill|cloudpickle|shelve|marshal|joblib)\b": "a module that unpickles",
@@ -34,5 +35,6 @@ def test_nothing_runs_code_from_a_file(pattern):
         for path in sorted((root / shelf).rglob("*.py"))
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
         if re.search(pattern, line.partition("#")[0])
+        and (path.relative_to(root), line) != (RESTRICTED, "class _Unpickler(pickle._Unpickler):")
     ]
     assert not found

@@ -17,6 +17,7 @@ def check_tensor(
     shape: Sequence[int | str],
     dtypes: Sequence[torch.dtype] = REAL,
     device: torch.device | None = None,
+    made: str = "",
 ) -> None:
     """Refuse a tensor of another shape, type or device.
 
@@ -26,22 +27,20 @@ def check_tensor(
         shape: its sizes; a name stands for any number.
         dtypes: types that it may have.
         device: where it must be; anywhere if not given.
+        made: where such a tensor comes from, for the message.
 
     Raises:
         ValueError: if so.
     """
-    is_of_kind = x.dtype in dtypes and (device is None or x.device == device)
-    if is_of_kind and (x.shape == shape or _match(x.shape, shape)):
+    fits = x.dtype in dtypes and (device is None or x.device == device) and x.ndim == len(shape)
+    if fits:
+        for n, size in zip(shape, x.shape, strict=True):  # quicker than `all`: each call is here
+            fits = fits and (n == size or isinstance(n, str))
+    if fits:
         return
     sizes = ", ".join(map(str, shape)) + "," * (len(shape) == 1)
     place = "" if device is None else f" on {device}"
     raise ValueError(
-        f"{name}: expected ({sizes}) of {' or '.join(map(str, dtypes))}{place}, got "
-        f"{tuple(x.shape)} of {x.dtype} on {x.device}"
-    )
-
-
-def _match(sizes: Sequence[int], shape: Sequence[int | str]) -> bool:
-    return len(sizes) == len(shape) and all(
-        isinstance(n, str) or n == size for n, size in zip(shape, sizes, strict=True)
+        f"{name}: expected ({sizes}) of {' or '.join(map(str, dtypes))}{place}"
+        f"{made and ', '}{made}, got {tuple(x.shape)} of {x.dtype} on {x.device}"
     )

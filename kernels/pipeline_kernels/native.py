@@ -74,7 +74,7 @@ def load_library(
 
     Args:
         name: the key of the source.
-        dtype: of tensors, for the macro REAL, if that is not among the others.
+        dtype: of tensors, for the macro REAL; none if not given.
         prelude: what stands before its files in place of its own.
         level: key of `compiler.LEVELS`; by default the level of this processor.
         macros: macros to define.

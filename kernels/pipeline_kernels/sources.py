@@ -46,7 +46,7 @@ def write_layout(lmax: int, mmax: int) -> str:
 
 COLOURS: Mapping[str, tuple[str, ...]] = {"N": ("2", "3"), **REAL}
 DOUBLE = {"REAL": ("double",)}
-LANES, SIGMOID = "lanes.c", "sigmoid.c"  # after it
+LANES, SIGMOID = "lanes.c", "sigmoid.c"  # the second uses the first
 PRODUCTS = (LANES, "products.c")
 ACTIVATED = (*PRODUCTS, SIGMOID)
 SPLINES = (LANES, "hermite/polynomials.c")

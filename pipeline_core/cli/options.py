@@ -23,7 +23,7 @@ Device = Annotated[
     Literal["auto", "cpu", "cuda"],
     typer.Option(help="auto takes a GPU if there is one."),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document, with all numbers.")]
 
 WORKFLOWS = Path("workflows")
 RESULTS = Path("results")

@@ -33,7 +33,7 @@ class Figure:
             of its experiment in the list of experiments.
         draw: Function (experiment) -> (matplotlib figure, table), or None if the experiment has
             nothing to show, for example no molecular dynamics. Without a matplotlib figure the
-            report shows the table.
+            report shows the table, if it has rows.
         plugin: Name of the model whose variants it draws; None for all variants. The engine sets
             it for the figures of a plugin with a model.
         paper: Whether it reproduces a figure of the model's paper: it is then drawn only for the

@@ -113,6 +113,8 @@ def draw_figure(
         if drawn is None:
             return None
         drawing, rows = drawn
+        if drawing is None and not rows:
+            return None
         pictures = savers.encode_pictures(drawing, kinds) if drawing is not None else {}
     return {
         **{f"{figure.name}.{kind}": content for kind, content in pictures.items()},

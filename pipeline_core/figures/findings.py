@@ -52,17 +52,20 @@ class Snippet(Part):
     note: str = ""
 
 
-class Findings(Part):
-    """Results in a plugin's words, besides figures.
+class Headline(Part):
+    """Result of a run in a plugin's words, in place of errors: `headline` in its metrics."""
 
-    A run has them as `headline` in its metrics: a verdict, and numbers in place of errors. The hook
-    `findings` gives them for an experiment: numbers, tables and warnings.
-    """
-
-    verdict: str = ""
+    verdict: str
     """One sentence."""
+    numbers: list[Number]
+    """Key numbers."""
+
+
+class Findings(Part):
+    """Content of the report on an experiment besides figures, from the hook `findings`."""
+
     numbers: list[Number] = []
-    """Key numbers of the run, or of the base variant."""
+    """Key numbers of the base variant."""
     tables: list[Table] = []
     """Results of all variants."""
     warnings: list[str] = []

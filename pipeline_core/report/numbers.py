@@ -8,7 +8,7 @@ from typing import Any, Final
 from pipeline_core.config.experiments import BASE
 from pipeline_core.config.yaml_files import validate_content
 from pipeline_core.figures import results
-from pipeline_core.figures.findings import Findings, Number
+from pipeline_core.figures.findings import Findings, Headline, Number
 from pipeline_core.figures.formats import format_number
 from pipeline_core.figures.provenance import describe_hardware, format_duration, read_stage_records
 from pipeline_core.figures.quantities import find_quantity
@@ -34,7 +34,7 @@ def read_held_out(run: Run) -> tuple[str, Split] | None:
     return SPLIT_NAMES.get(report.held_out, report.held_out), report.splits[report.held_out]
 
 
-def read_headline(run: Run) -> Findings | None:
+def read_headline(run: Run) -> Headline | None:
     """Return the headline of the plugin; None if it leaves that to the engine.
 
     Raises:
@@ -43,7 +43,7 @@ def read_headline(run: Run) -> Findings | None:
     content = results.read_json(run.metrics)
     if not isinstance(content, dict) or "headline" not in content:
         return None
-    return validate_content(Findings, content["headline"], run.metrics, ["headline"])
+    return validate_content(Headline, content["headline"], run.metrics, ["headline"])
 
 
 def compute_relative_error(errors: Errors | None) -> float | None:

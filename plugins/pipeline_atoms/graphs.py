@@ -119,9 +119,10 @@ def number_bonds(reverse_edge: Ints) -> tuple[Ints, Ints]:
         edge_bond (n_edges,), the bond of each edge, and bond_edge (n_bonds,), the edge that
         represents a bond: the first.
     """
-    first = np.minimum(np.arange(len(reverse_edge)), reverse_edge)
-    bond_edge, edge_bond = np.unique(first, return_inverse=True)
-    return edge_bond, bond_edge
+    edges = np.arange(len(reverse_edge))
+    first = np.minimum(edges, reverse_edge)
+    is_first = first == edges
+    return (np.cumsum(is_first) - 1)[first], np.flatnonzero(is_first)
 
 
 def find_reverse_edges(edge_index: Ints, edge_shift: Ints) -> Ints:
@@ -140,11 +141,11 @@ def find_reverse_edges(edge_index: Ints, edge_shift: Ints) -> Ints:
     if len(edge_index) == 0:
         return np.zeros(0, np.int64)
     ours, reverse = _make_edge_keys(edge_index, edge_shift)
-    order = np.argsort(ours)
-    places = np.minimum(np.searchsorted(ours, reverse, sorter=order), len(order) - 1)
-    result: Ints = order[places]
-    lonely = np.flatnonzero(ours[result] != reverse)
-    if len(lonely):
+    result = np.empty(len(ours), np.int64)
+    result[np.argsort(reverse)] = np.argsort(ours)  # the same keys, if each edge has its reverse
+    if not np.array_equal(ours[result], reverse):
+        lonely = np.flatnonzero(np.isin(reverse, ours, invert=True))
+        assert len(lonely), "an edge is given twice"
         i, j = edge_index[lonely[0]].tolist()
         raise ValueError(
             f"{len(lonely)} edges lack the reverse edge, such as that of atoms {i} and {j} with "

@@ -24,7 +24,8 @@ def check_links(links: Tensor, extents: Sequence[int], boundary: Sequence[int]) 
     check_extents(extents, boundary)
     check_matrices("links", links)
     shape = "batch", len(extents), prod(extents), "N", "N"
-    check_tensor("links", links, shape, (links.dtype,))
+    made = f"for extents {tuple(extents)}"
+    check_tensor("links", links, shape, (links.dtype,), made=made)
 
 
 def _make_spinors(psi: Tensor, *_: object) -> Tensor:

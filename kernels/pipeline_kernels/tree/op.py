@@ -102,7 +102,8 @@ def jacobian(features: Tensor, transfers: Tensor, shape: TreeShape) -> Tensor:
 
 
 def _check(features: Tensor, transfers: Tensor, shape: TreeShape) -> None:
-    check_tensor("features", features, (shape.n_features, "n"))
+    made = f"for leaf ranks {shape.leaf_ranks}"
+    check_tensor("features", features, (shape.n_features, "n"), made=made)
     like = (features.dtype,), features.device
     check_tensor("transfers", transfers, (shape.n_transfers,), *like)
 

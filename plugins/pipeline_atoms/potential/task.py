@@ -210,5 +210,13 @@ def _read_facts(run: Run) -> tuple[dict[str, dict[str, float]], list[str], list[
     if run.dataset is None:
         return {}, [], []
     with SampleFile(run.data, "data", []) as data:
+        missing = [
+            n for n in ("reference_energies", "labels", "elements") if n not in data.attributes
+        ]
+        if missing:
+            raise ValueError(
+                f"{run.data}: lacks the attributes {', '.join(missing)}, which the import of "
+                "structures writes; import the data again"
+            )
         labels, elements = (json.loads(data.attributes[name]) for name in ("labels", "elements"))
         return read_references(data), labels, elements

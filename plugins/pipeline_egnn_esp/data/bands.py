@@ -5,6 +5,7 @@ H(k) = Σ_R H(R) exp(2πi k·R) with k in units of the reciprocal lattice vector
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,19 +18,19 @@ from pipeline_egnn_esp.data.matrices import BlockMatrix
 Floats = NDArray[np.float64]
 
 
-def _assemble(matrix: BlockMatrix, k: ArrayLike) -> list[scipy.sparse.csr_array]:
-    """Return H(k), eV, and S(k); real at the Gamma point, (n_orbitals, n_orbitals) each."""
-    k = np.asarray(k, dtype=np.float64)
-    phases = np.exp(2j * np.pi * (matrix.block_shift @ k)) if k.any() else 1.0
-    # A block on the diagonal is its own partner, which is added below.
-    weights = np.where(matrix.is_on_site, 0.5, 1.0) * phases
-    factors = np.repeat(weights, matrix.shapes.prod(axis=1))
+def _assemble(matrix: BlockMatrix, k: Floats) -> Iterator[list[scipy.sparse.csr_array]]:
+    """Yield H(k), eV, and S(k) at each k; real at Gamma, (n_orbitals, n_orbitals) each."""
     places, shape = matrix.find_entry_orbitals(), (matrix.n_orbitals, matrix.n_orbitals)
-    halves = [
-        scipy.sparse.coo_array((entries * factors, places), shape=shape).tocsr()
-        for entries in (matrix.hamiltonian, matrix.overlap)
-    ]
-    return [(half + half.conj().T).tocsr() for half in halves]
+    n_entries = matrix.shapes.prod(axis=1)
+    # A block on the diagonal is its own partner, which is added below.
+    weights = np.where(matrix.is_on_site, 0.5, 1.0)
+    for point in k:
+        phases = np.exp(2j * np.pi * (matrix.block_shift @ point)) if point.any() else 1.0
+        factors, both = np.repeat(weights * phases, n_entries), []
+        for entries in (matrix.hamiltonian, matrix.overlap):
+            half = scipy.sparse.coo_array((entries * factors, places), shape=shape).tocsr()
+            both.append((half + half.conj().T).tocsr())
+        yield both
 
 
 def compute_levels(matrix: BlockMatrix, k: ArrayLike = (0.0, 0.0, 0.0)) -> Floats:
@@ -46,7 +47,7 @@ def compute_levels(matrix: BlockMatrix, k: ArrayLike = (0.0, 0.0, 0.0)) -> Float
         ValueError: The overlap is not positive definite.
     """
     points = np.asarray(k, dtype=np.float64)
-    energies = [_solve_levels(*_assemble(matrix, point)) for point in points.reshape(-1, 3)]
+    energies = [_solve_levels(*both) for both in _assemble(matrix, points.reshape(-1, 3))]
     return np.array(energies).reshape(*points.shape[:-1], -1)
 
 
@@ -77,7 +78,7 @@ def compute_levels_near(
     """
     from scipy.sparse.linalg import eigsh
 
-    H, S = _assemble(matrix, k)
+    ((H, S),) = _assemble(matrix, np.asarray(k, dtype=np.float64)[None])
     # A fixed start, since ARPACK takes a random one otherwise.
     start = np.ones(H.shape[0], dtype=H.dtype)
     energies = eigsh(

@@ -32,6 +32,7 @@ Image = tuple[int, int, int]
 
 _FILE: Final = re.compile(r"-(KS|S)_SPIN_(\d+)(?:_R_(\d+))?-1_(\d+)\.csr(?:\.gz|\.bz2|\.xz)?$")
 _OPTION: Final = {"KS": "KS_CSR_WRITE", "S": "S_CSR_WRITE"}
+_GAMMA_AGREES: Final = 1e-5
 
 
 def read_run(log_path: Path, source: CP2KSource) -> tuple[BlockMatrix, dict[str, Any]]:
@@ -62,6 +63,8 @@ def read_run(log_path: Path, source: CP2KSource) -> tuple[BlockMatrix, dict[str,
     atom_pairs = find_pairs_within(atoms, source.cutoff)
     places = Places(atoms, basis, *atom_pairs)
     elements = {kind: _read_elements(files, log, kind, atoms, basis) for kind in ("KS", "S")}
+    if log.images:
+        _require_gamma_agrees(log_path, log, files, elements["S"])
     matrices = {kind: places.gather(elements[kind]) for kind in elements}
     asymmetry = matrices["KS"].asymmetry * HARTREE
     require_hermitian("hamiltonian", asymmetry)
@@ -169,3 +172,29 @@ def _shift_to_nearest(
     shortest, _ = find_mic(straight, atoms.cell, atoms.pbc)
     shift = np.rint((shortest - straight) @ np.linalg.inv(atoms.cell)).astype(np.int64)
     return Elements(shift[place] * np.where(i <= j, 1, -1)[:, None], row, column, value)
+
+
+def _require_gamma_agrees(
+    log_path: Path, log: Log, files: dict[tuple[str, int], Path], overlap: Elements
+) -> None:
+    """Check that the images add up to the overlap at the Gamma point, if its file exists."""
+    if ("S", 0) not in files:
+        return
+    import scipy.sparse
+
+    n = log.n_orbitals
+    total = scipy.sparse.coo_array((overlap.value, (overlap.row, overlap.column)), (n, n)).tocsr()
+    row, column, value = read_csr(files["S", 0], n)
+    gamma = scipy.sparse.coo_array((value, (row, column)), (n, n)).tocsr()
+    difference = float(abs(_keep_upper(total) - _keep_upper(gamma)).max())
+    if difference > _GAMMA_AGREES:
+        raise ValueError(
+            f"{log_path}: the overlap summed over all images differs from {files['S', 0].name} by "
+            f"up to {difference:.3g}; files of different runs are in one folder: separate them"
+        )
+
+
+def _keep_upper(matrix: Any) -> Any:
+    import scipy.sparse
+
+    return scipy.sparse.triu(matrix, format="csr")

@@ -108,15 +108,16 @@ class BlockMatrix:
             blocks: Numbers of the blocks, (n,).
             is_transposed: Mask of those whose transpose is meant, (n,); none if not given.
         """
-        sizes, (n_rows, n_columns) = self.shapes[blocks].prod(axis=1), self.shapes[blocks].T
-        places: Ints = np.repeat(self.offsets[blocks], sizes)
-        within = count_within(sizes)
-        if is_transposed is None:
-            return places + within
-        # The rows of a transpose are the columns of the stored block.
-        column, row = np.divmod(within, np.repeat(n_rows, sizes))
-        transposed = row * np.repeat(n_columns, sizes) + column
-        return places + np.where(np.repeat(is_transposed, sizes), transposed, within)
+        sizes = self.shapes[blocks].prod(axis=1)
+        places: Ints = count_within(sizes)
+        if is_transposed is not None:
+            others = sizes[is_transposed]
+            n_rows, n_columns = self.shapes[blocks[is_transposed]].T
+            # The rows of a transpose are the columns of the stored block.
+            column, row = np.divmod(count_within(others), np.repeat(n_rows, others))
+            places[np.repeat(is_transposed, sizes)] = row * np.repeat(n_columns, others) + column
+        places += np.repeat(self.offsets[blocks], sizes)
+        return places
 
     def take(self, chosen: Bools | Ints) -> BlockMatrix:
         """Return the matrices with some of the blocks, marked, or numbered in the wanted order."""

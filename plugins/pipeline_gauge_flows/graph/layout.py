@@ -133,7 +133,8 @@ def _choose_lattice(run: Run, options: GaugeGraphOptions) -> Lattice:
         )
     if ensemble is not None and lattice.n_colours != ensemble.lattice.n_colours:
         raise ValueError(
-            f"{run.experiment}: graph.lattice.n_colours is {lattice.n_colours}, but the dataset "
-            f"has SU({ensemble.lattice.n_colours}); correct it, or name another dataset"
+            f"{run.experiment}: graph.lattice.n_colours is {lattice.n_colours}, but the links of "
+            f"the dataset are SU({ensemble.lattice.n_colours}): set it to "
+            f"{ensemble.lattice.n_colours}, or name another dataset"
         )
     return Lattice(tuple(lattice.extents), lattice.n_colours)

@@ -88,7 +88,7 @@ def write_text(
     head.append(f"terms {len(terms.c)}")
     with store.write_atomic(path) as temporary, temporary.open("wb") as file:
         file.write(("\n".join(head) + "\n").encode())
-        width = len(str(terms.functions.max()))
+        width = len(str(terms.functions.max(initial=0)))
         columns = ["%24.16e", *[f"%{width}d"] * terms.functions.shape[1]]
         np.savetxt(file, np.column_stack([terms.c, terms.functions]), columns)
 

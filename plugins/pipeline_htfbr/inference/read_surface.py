@@ -233,7 +233,9 @@ def _load_text(path: Path) -> SumOfProducts:
                 coordinates.append(Coordinate(name.strip(), unit, *numbers, family, int(degree)))
             elif key == "terms":
                 break
-        table = np.loadtxt(file, ndmin=2, max_rows=int(rest))
+        table = np.zeros((0, 1 + len(coordinates)))
+        if int(rest):
+            table = np.loadtxt(file, ndmin=2, max_rows=int(rest))
     return SumOfProducts(coordinates, shift, table[:, 0], table[:, 1:].astype(np.intp))
 
 

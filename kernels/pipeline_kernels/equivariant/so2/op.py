@@ -100,7 +100,8 @@ def choose_kernels(x: Tensor, layout: Layout) -> ModuleType:
 
 def check_frames(frames: Tensor, layout: Layout) -> None:
     """Raise `ValueError` unless they are frames of the layout."""
-    check_tensor("frames", frames, ("n_edges", count_entries(layout.lmax)))
+    made = f"as compute_edge_frames makes for lmax = {layout.lmax}"
+    check_tensor("frames", frames, ("n_edges", count_entries(layout.lmax)), made=made)
 
 
 def check_factors(factors: Tensor | None, channels: int, frames: Tensor, layout: Layout) -> None:

@@ -78,7 +78,8 @@ def _check_gather(tables: Sequence[Tensor], segments: Sequence[Segments]) -> Non
     first, device = tables[0], segments[0].index.device
     for t, (table, plan) in enumerate(zip(tables, segments, strict=True)):
         shape, dtypes = (plan.n_segments, *first.shape[1:]), (first.dtype,) if t else FLOATING
-        check_tensor(f"tables[{t}]", table, shape, dtypes, device)
+        made = "as tables[0]" if t else ""
+        check_tensor(f"tables[{t}]", table, shape, dtypes, device, made)
         plan.check(f"segments[{t}]", segments[0].n_elements, device)
 
 

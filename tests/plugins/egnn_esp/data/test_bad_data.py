@@ -14,6 +14,7 @@ import pytest
 
 from pipeline_core.project.run import DatasetRun
 from pipeline_egnn_esp.data.basis import Basis
+from pipeline_egnn_esp.data.csr import read_csr, write_csr
 from pipeline_egnn_esp.data.datasets import CP2KSource
 from pipeline_egnn_esp.data.deeph import write_deeph
 from pipeline_egnn_esp.data.matrices import BlockMatrix
@@ -170,6 +171,14 @@ def test_a_bad_run_with_binary_triangles_is_refused(water_runs, tmp_path, change
 def test_folded_matrices_of_the_gamma_point(water_runs, tmp_path, options, words):
     folder = Path(shutil.copytree(water_runs / "chain_gamma", tmp_path / "run"))
     refuse(make_cp2k_dataset(folder, basis=WATER, **options), *words)
+
+
+def test_images_of_a_run_beside_the_gamma_point_of_another(chain, water_runs):
+    gamma = "job-s-S_SPIN_1-1_0.csr"
+    shutil.copy(water_runs / "chain_gamma" / gamma, chain)
+    row, column, value = read_csr(chain / gamma, 6)
+    write_csr(chain / gamma, row, column, value + 1e-3)
+    refuse(make_cp2k_dataset(chain), "out.log", re.escape(gamma), "differs from", "separate them")
 
 
 @pytest.mark.slow

@@ -20,9 +20,9 @@ from pipeline_htfbr.data.points import Coordinate
 from pipeline_htfbr.graph.basis import Leaf
 from pipeline_htfbr.graph.build import TreeStructure
 from pipeline_htfbr.graph.dimension_tree import build_balanced, make_nodes
-from pipeline_htfbr.inference.export import export_surface
+from pipeline_htfbr.inference.export import export_surface, write_text
 from pipeline_htfbr.inference.read_surface import load
-from pipeline_htfbr.inference.terms import TooManyTerms, expand
+from pipeline_htfbr.inference.terms import Terms, TooManyTerms, expand
 from pipeline_htfbr.model import Surface
 from pipeline_kernels.tree import TreeShape
 from plugins.htfbr.additive import (
@@ -218,6 +218,16 @@ def test_the_text_explains_itself(run, tmp_path):
     assert body[7] == f"terms {summary['terms']}"
     assert len(body) == 8 + summary["terms"]
     assert len(set(map(len, body[8:]))) == 1
+
+
+def test_a_surface_of_which_no_term_is_left_is_flat(tmp_path):
+    leaf = {"family": "chebyshev", "degree": 2, "lower": 0.0, "upper": 1.0, "period": None}
+    coordinates = [{**leaf, "unit": "bohr", "name": name} for name in "xy"]
+    path = tmp_path / "sum_of_products.txt"
+    write_text(path, Terms(np.zeros(0), np.zeros((0, 2), np.int16), -1.5, 0.0), coordinates, None)
+    surface = load(path)
+    assert surface.energy([0.3, 0.4]) == -1.5
+    assert surface.gradient([0.3, 0.4]).tolist() == [0, 0]
 
 
 def test_the_file_says_what_the_coordinates_are(run, tmp_path):
