@@ -167,7 +167,8 @@ class GaugeGraphOptions(Section):
     """Lattice, and masks of the layers."""
 
     lattice: LatticeOptions | None = None
-    """Lattice of the training; null for the lattice of the dataset."""
+    """Lattice of the training; null for the lattice of the dataset. Without `n_colours` the group
+    is taken from the dataset, too."""
     masks: Annotated[list[MaskBlock], Field(min_length=1)] = [MaskBlock(mask="direction")]
     """Blocks of layers, in order."""
     repeats: Depth = 1

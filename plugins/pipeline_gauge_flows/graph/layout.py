@@ -131,10 +131,12 @@ def _choose_lattice(run: Run, options: GaugeGraphOptions) -> Lattice:
         raise ValueError(
             f"{run.experiment}: no lattice: set graph.lattice, or name a dataset that has one"
         )
-    if ensemble is not None and lattice.n_colours != ensemble.lattice.n_colours:
-        raise ValueError(
-            f"{run.experiment}: graph.lattice.n_colours is {lattice.n_colours}, but the links of "
-            f"the dataset are SU({ensemble.lattice.n_colours}): set it to "
-            f"{ensemble.lattice.n_colours}, or name another dataset"
-        )
-    return Lattice(tuple(lattice.extents), lattice.n_colours)
+    n_colours = lattice.n_colours
+    if ensemble is not None and n_colours != ensemble.lattice.n_colours:
+        if "n_colours" in lattice.model_fields_set:
+            raise ValueError(
+                f"{run.experiment}: graph.lattice.n_colours is {n_colours}, but the dataset has "
+                f"SU({ensemble.lattice.n_colours}); remove it, or name another dataset"
+            )
+        n_colours = ensemble.lattice.n_colours
+    return Lattice(tuple(lattice.extents), n_colours)

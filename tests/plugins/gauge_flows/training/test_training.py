@@ -184,7 +184,7 @@ def test_what_cannot_be_is_refused(tmp_path, changes, message):
 @pytest.mark.slow
 def test_the_group_is_that_of_the_dataset(tmp_path):
     dataset = {**ENSEMBLE, "lattice": {"extents": [4, 4], "n_colours": 2}}
-    content = make_sections(graph={"lattice": {"extents": [8, 8], "n_colours": 2}})
+    content = make_sections(graph={"lattice": {"extents": [8, 8]}})
     assert read_layout(make_run(tmp_path, dataset, **content)).lattice == Lattice((8, 8), 2)
     content["graph"]["lattice"] = {"extents": [8, 8], "n_colours": 3}
     with pytest.raises(ValueError, match=r"n_colours is 3, but the dataset has SU\(2\)"):
