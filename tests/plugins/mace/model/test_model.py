@@ -137,7 +137,8 @@ def test_a_large_structure_is_calculated_in_parts(monkeypatch):
     batch = build_batch([bulk("Al").repeat((3, 3, 3))], GRAPH, torch.float64)
     batch["positions"] += 0.05 * torch.randn(batch["positions"].shape, dtype=torch.float64)
     torch.manual_seed(0)
-    module = MACE(MACEOptions(**SMALL), Facts(("Al",), 20.0), GRAPH).double().requires_grad_(False)
+    module = MACE(MACEOptions(**SMALL), Facts(("Al",), 20.0), GRAPH).double()
+    module.eval().requires_grad_(False)
     called = []
 
     def count(*arguments):
@@ -157,7 +158,8 @@ def test_a_large_structure_is_calculated_in_parts(monkeypatch):
     assert called == [len(batch["edge_index"])] * 2
     for name, value in whole.items():
         torch.testing.assert_close(divided[name], value, rtol=1e-10, atol=1e-12)
-    module.requires_grad_(True)(batch)  # a training needs all weights
+    module.train()(batch)  # a training needs all weights, of frozen interactions, too
+    module.eval().requires_grad_(True)(batch)
     assert len(called) == 2
 
 
