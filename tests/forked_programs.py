@@ -2,8 +2,8 @@
 
 `start_programs` gives a folder for the path. Its `snakemake` and `pipeline-core` hand over what
 they are called with: arguments, variables, the working folder and open files. They end as their
-fork does, and it ends with them. So does `forked-python`, for `-m MODULE` and for a program on its
-standard input; `python` is the interpreter itself.
+fork does, and it ends with them; after SIGHUP it ends first. So does `forked-python`, for
+`-m MODULE` and for a program on its standard input; `python` is the interpreter itself.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ TIME_LIMIT = 1200  # seconds: only what hangs takes as long, on however busy a m
 
 CLIENT = """\
 #!{python} -IS
-import json, os, socket, sys
+import json, os, signal, socket, sys
 with socket.socket(socket.AF_UNIX) as server:
     server.connect({address!r})
     call = json.dumps([{name!r}, sys.argv[1:], os.getcwd(), dict(os.environ)]).encode()
     socket.send_fds(server, [len(call).to_bytes(8, "big")], [0, 1, 2])
     server.sendall(call)
+    signal.signal(signal.SIGHUP, lambda *_: server.shutdown(socket.SHUT_WR))
     sys.exit(int.from_bytes(server.recv(1) or b"\\1", "big"))
 """
 

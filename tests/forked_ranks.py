@@ -7,6 +7,7 @@ They find each other as ranks of torchrun do. What mpiexec starts is tested in
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import tempfile
 import time
@@ -51,7 +52,7 @@ def _wait(ranks: list[subprocess.Popen[bytes]]) -> int:
         time.sleep(0.01)
         waiting = [rank for rank in waiting if rank.poll() is None]
     for rank in waiting:
-        rank.kill()
+        rank.send_signal(signal.SIGHUP)  # it waits until its fork has ended, and writes no more
         rank.wait()
     return int(any(rank.returncode for rank in ranks))
 

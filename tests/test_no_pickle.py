@@ -1,8 +1,7 @@
 """No file is read by anything that can run code from it.
 
 Tests read what they have written themselves. One module reads pickles of another program by an
-unpickler that looks no name up; `tests/plugins/mace/conversion/test_pickles.py` tells it from
-`pickle`.
+unpickler that never looks up a name; `tests/plugins/mace/conversion/test_pickles.py` tests that.
 """
 
 from __future__ import annotations

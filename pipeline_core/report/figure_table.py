@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from io import StringIO
 from math import isfinite
 from typing import Final
@@ -10,8 +11,9 @@ from typing import Final
 from pipeline_core.figures import Figure
 from pipeline_core.figures.findings import Table
 
+_NUMBER: Final = re.compile(r"-?((0|[1-9]\d*)(\.\d+)?(e[-+]?\d+)?|inf)|nan")
 _LONG: Final = (1e3, 1e12)
-"""Numbers of these sizes are written without decimals, and with separators of thousands."""
+"""Numbers of these sizes are written without decimals, and from 10,000 on with separators."""
 
 
 def make_table(figure: Figure, content: bytes) -> Table:
@@ -32,11 +34,12 @@ def make_table(figure: Figure, content: bytes) -> Table:
 
 
 def _format_cell(text: str) -> str:
-    try:
-        number = float(text)
-    except ValueError:
+    """Format what a number of Python is in a CSV; names such as 1_2 and 007 stay as they are."""
+    if not _NUMBER.fullmatch(text):
         return text or "–"
+    number = float(text)
     if not isfinite(number):
         return text.replace("inf", "∞")
     is_long = _LONG[0] <= abs(number) < _LONG[1]
-    return f"{number:{',.0f' if is_long else '.4g'}}".replace("-", "−")
+    style = (".0f" if abs(number) < 1e4 else ",.0f") if is_long else ".4g"
+    return f"{number:{style}}".replace("-", "−")

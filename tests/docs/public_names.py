@@ -58,7 +58,7 @@ def list_imports(text: str) -> Iterator[tuple[str, str]]:
 
 
 def find_private_imports(text: str, own: Container[str] = ()) -> list[str]:
-    """Return what a source takes from our packages that is not public.
+    """Return the names that a source imports from our packages, but which are not public.
 
     Args:
         text: The source.
