@@ -13,7 +13,7 @@ from pipeline_core.figures.findings import Table
 
 _NUMBER: Final = re.compile(r"-?((0|[1-9]\d*)(\.\d+)?(e[-+]?\d+)?|inf)|nan")
 _LONG: Final = (1e3, 1e12)
-"""Numbers of these sizes are written without decimals, and from 10,000 on with separators."""
+"""Numbers of these sizes are written without decimals, and with separators of thousands."""
 
 
 def make_table(figure: Figure, content: bytes) -> Table:
@@ -41,5 +41,4 @@ def _format_cell(text: str) -> str:
     if not isfinite(number):
         return text.replace("inf", "∞")
     is_long = _LONG[0] <= abs(number) < _LONG[1]
-    style = (".0f" if abs(number) < 1e4 else ",.0f") if is_long else ".4g"
-    return f"{number:{style}}".replace("-", "−")
+    return f"{number:{',.0f' if is_long else '.4g'}}".replace("-", "−")

@@ -7,8 +7,8 @@ from pipeline_core.figures.savers import encode_table
 from pipeline_core.report.figure_table import make_table
 
 WRITTEN = {
-    0.000123456: "0.0001235", -1.5: "−1.5", 1e-9: "1e−09", 12345.678: "12,346", 2024: "2024",
-    9999.9: "10000", 1_000_000: "1,000,000", float("inf"): "∞", None: "–",
+    0.000123456: "0.0001235", -1.5: "−1.5", 1e-9: "1e−09", 12345.678: "12,346", 2980: "2,980",
+    9999.9: "10,000", 1_000_000: "1,000,000", float("inf"): "∞", None: "–",
 }  # fmt: skip
 
 

@@ -99,8 +99,8 @@ def draw(experiment: ExperimentRun) -> Drawn:
     return None, tabulate(
         {
             "term": key,
-            "paper_gpu_hours": getattr(theirs, key, None),
-            **{f"{name}_seconds": getattr(terms, key) for name, terms in columns.items()},
+            "paper_times_in_gpu_hours": getattr(theirs, key, None),
+            **{f"{name}_times_in_s": getattr(terms, key) for name, terms in columns.items()},
         }
         for key in _TERMS
     )

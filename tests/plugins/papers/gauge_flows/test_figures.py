@@ -82,7 +82,7 @@ def test_the_papers_theory_is_no_other(changes, title):
 def test_the_papers_costs_are_what_it_concludes_from_them(between):
     # Oracle: "around 2 times more" a configuration, and an advantage "after 4k configurations".
     _, table = equation19.draw(between)
-    theirs = {row["term"]: row["paper_gpu_hours"] for row in select_rows(table)}
+    theirs = {row["term"]: row["paper_times_in_gpu_hours"] for row in select_rows(table)}
     assert round(theirs["flows"] / theirs["sampled"]) == 2
     assert theirs["pays_beside_epsilon"] == pytest.approx(4000, rel=0.02)
     assert theirs["pays_beside_independent"] is None
@@ -90,7 +90,7 @@ def test_the_papers_costs_are_what_it_concludes_from_them(between):
 
 def test_our_costs_follow_from_measured_times_and_errors(between):
     _, table = equation19.draw(between)
-    ours = {row["term"]: row["base_seconds"] for row in select_rows(table)}
+    ours = {row["term"]: row["base_times_in_s"] for row in select_rows(table)}
     assert (ours["sampled"], ours["training"]) == (1e-3, 16.0)
     assert (ours["measurement"], ours["reweighting"]) == (2e-4, 1e-3)
     assert (ours["flows"], ours["independent"]) == (4e-3, 2e-3)
@@ -115,7 +115,7 @@ def test_figure_2_shows_the_meson_of_each_range(tmp_path):
     assert all(row["error_over_flow"] > 1 for row in others)
     (ratio,) = select_rows(equation19.draw(experiment)[1], term="epsilon_ratio")
     best = next(row["error_over_flow"] for row in others if row["t_min"] == 2)
-    assert ratio["base_seconds"] == pytest.approx(best**2)
+    assert ratio["base_times_in_s"] == pytest.approx(best**2)
     # What is made of links has panels of its own, without the pion.
     figure, table = derivatives.draw(experiment)
     labels = [text.get_text() for text in figure.axes[2].get_yticklabels()]
@@ -136,4 +136,4 @@ def test_a_flow_that_saves_nothing_never_pays():
 def test_without_a_second_ensemble_sampling_it_costs_nothing(tmp_path):
     experiment = made_up.write_derivatives(tmp_path, second=False)
     (row,) = select_rows(equation19.draw(experiment)[1], term="sampled")
-    assert row["base_seconds"] is None
+    assert row["base_times_in_s"] is None
