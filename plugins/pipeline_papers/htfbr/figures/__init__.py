@@ -25,9 +25,9 @@ FIGURES: Final = [
         "gradients is the gradient of the batch, whatever the number of shares: more devices alone "
         "then cannot change what a full-batch training finds. The paper does not define its loss; "
         "gradients of root-mean-square errors of the shares would not add up so. A share is a GPU "
-        "in the paper; ours cut one batch into as many shares; beside it stands the largest relative difference of the "
-        "training loss from that with one share, over all records. Dataloader is the paper's "
-        "benchmark, for fewer epochs.",
+        "in the paper; ours cut one batch into as many shares; beside it stands the largest "
+        "relative difference of the training loss from that with one share, over all records. "
+        "Dataloader is the paper's benchmark, for fewer epochs.",
         category="Reproduction",
         draw=tables.draw_table3,
     ),
