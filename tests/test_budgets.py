@@ -1,7 +1,5 @@
 """The budgets of test files: whose they are, and when a run is told to exceed them."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 from budgets import PATH, ROOT, SHARED, Budgets, read_budgets, write_budgets

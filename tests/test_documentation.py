@@ -1,7 +1,5 @@
 """Links of README and documentation lead somewhere, and commands that they name exist."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path

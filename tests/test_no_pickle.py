@@ -4,8 +4,6 @@ Tests read what they have written themselves. One module reads pickles of anothe
 unpickler that never looks up a name; `tests/plugins/mace/conversion/test_pickles.py` tests that.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

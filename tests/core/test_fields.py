@@ -1,7 +1,5 @@
 """The table of fields is consistent in itself."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

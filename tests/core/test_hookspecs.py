@@ -1,7 +1,5 @@
 """The contract of plugins. The oracle is what it was when its version was last raised."""
 
-from __future__ import annotations
-
 import inspect
 import re
 

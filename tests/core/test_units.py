@@ -1,7 +1,5 @@
 """Conversions. Oracle: ase.units with the constants of CODATA 2018."""
 
-from __future__ import annotations
-
 import math
 
 import ase.units

@@ -1,7 +1,5 @@
 """The documentation is built without a warning; formulas need no network."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

@@ -4,8 +4,6 @@ A table names its records in its section, in backticks: files of `tests/benchmar
 experiments of `workflows/evidence`. Each number is rounded to the digits that are shown.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 

@@ -3,8 +3,6 @@
 The first tier runs a page of each group: data, use, watching a run, extending.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -3,8 +3,6 @@
 The oracle is the data stage: labels and splits are those that it wrote, whatever the model.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path

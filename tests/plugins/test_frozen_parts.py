@@ -1,7 +1,5 @@
 """Parts that our models name for `train.freeze`: each parameter is in one, and pages name them."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

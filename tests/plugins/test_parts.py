@@ -4,8 +4,6 @@ Oracle: the same model on the whole structure. Ranks are threads of this process
 through queues; below they are processes, started by mpiexec and by torchrun.
 """
 
-from __future__ import annotations
-
 import sys
 from itertools import cycle, product
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A model without some stages: the workflow leaves them out, and nothing is written for them."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 

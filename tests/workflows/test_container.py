@@ -3,8 +3,6 @@
 It is not built: that fetches a Linux distribution and all packages.
 """
 
-from __future__ import annotations
-
 import tomllib
 
 from workflows.toy import REPOSITORY

@@ -1,7 +1,5 @@
 """Raw files that Snakemake fetches before it imports. Oracle: Snakemake's own plan and jobs."""
 
-from __future__ import annotations
-
 import hashlib
 from types import SimpleNamespace
 

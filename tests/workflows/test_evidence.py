@@ -1,7 +1,5 @@
 """Figures from evidence in a working folder: nothing is trained, and what is altered is named."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from pathlib import Path

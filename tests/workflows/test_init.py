@@ -1,7 +1,5 @@
 """`pipeline-core init`, as a newcomer calls it: Snakemake finds all that it needs."""
 
-from __future__ import annotations
-
 import pytest
 
 from pipeline_core.cli.working_folder import EXAMPLE

@@ -4,8 +4,6 @@ Labels are those of effective-medium theory as ASE has it, by a program that rea
 Oracles: inodes and bytes of labels and the calls of the program; the errors in `metrics.json`.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os

@@ -3,8 +3,6 @@
 Oracle: files that the words between `$(` and `)` would make, looked for after Snakemake has run.
 """
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 

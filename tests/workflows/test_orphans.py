@@ -1,7 +1,5 @@
 """A training that outlives its Snakemake keeps its lock. Oracle: the kernel."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

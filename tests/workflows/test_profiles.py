@@ -1,7 +1,5 @@
 """Profiles: what each may say, and that the literal commands work from a clone."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from dataclasses import fields

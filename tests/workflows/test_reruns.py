@@ -4,8 +4,6 @@ The oracle is Snakemake's own dry-run on the repository's rules, with plugins wh
 time.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -3,8 +3,6 @@
 Trainings have fewer epochs than their files ask for: what they learn is not what is tested.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from pipeline_core.artifacts import store

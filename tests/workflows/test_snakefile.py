@@ -1,7 +1,5 @@
 """The Snakefile itself: short, clean, light, and in agreement with the engine."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

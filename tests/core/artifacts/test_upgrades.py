@@ -1,7 +1,5 @@
 """Artifacts of earlier versions are read as those of today, and stay as they are."""
 
-from __future__ import annotations
-
 import hashlib
 
 import h5py

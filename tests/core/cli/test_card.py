@@ -1,7 +1,5 @@
 """`pipeline-core card`; the oracle of what the data hold is ASE."""
 
-from __future__ import annotations
-
 import dataclasses
 import json
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`pipeline-core download`, and what `validate` says of files that are still to be fetched."""
 
-from __future__ import annotations
-
 import hashlib
 import shutil
 

@@ -1,7 +1,5 @@
 """Errors: a message for mistakes of the user, a traceback on request, and for everything else."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

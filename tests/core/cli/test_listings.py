@@ -1,7 +1,5 @@
 """What an environment offers: plugins and readers; what a folder offers: experiments."""
 
-from __future__ import annotations
-
 import json
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Files to start from: what is written is valid at once, and says what it took for granted."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Oracle: the formats of sinfo(1), scontrol(1) and sacctmgr(1).
 """
 
-from __future__ import annotations
-
 import pytest
 
 from pipeline_core.cli import slurm

@@ -1,7 +1,5 @@
 """Stage commands: the hook of the run's plugin is called, its summary is printed once."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """`pipeline-core status`: what it shows of a project, and that it follows to the end."""
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """`validate` finds all mistakes before anything runs; `doctor` says what a machine has."""
 
-from __future__ import annotations
-
 import pytest
 
 from core.cli.conftest import read_rows

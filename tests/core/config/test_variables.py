@@ -1,7 +1,5 @@
 """Variables of the environment: all that are read are known. Oracle: the sources."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

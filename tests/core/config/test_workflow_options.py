@@ -1,7 +1,5 @@
 """The configuration of the workflow, as its file and Snakemake's command line give it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

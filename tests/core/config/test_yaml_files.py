@@ -1,7 +1,5 @@
 """Reading YAML safely."""
 
-from __future__ import annotations
-
 import pytest
 
 from pipeline_core.config.yaml_files import read_yaml

@@ -1,7 +1,5 @@
 """Raw files that are fetched. Oracle: the files of a folder, by file:// URLs, and `sha256sum`."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 from http.server import BaseHTTPRequestHandler, HTTPServer

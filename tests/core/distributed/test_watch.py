@@ -4,8 +4,6 @@ The ranks are forks of the tests' process and find each other as those of torchr
 them from outside, as launchers would.
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import os

@@ -1,7 +1,5 @@
 """Damages to all files of a run. Oracle: the file as it was before."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import time

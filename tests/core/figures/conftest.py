@@ -3,6 +3,7 @@ import shutil
 import pytest
 
 from core.figures import synthetic
+from pipeline_core.artifacts import store
 
 
 @pytest.fixture(scope="session")
@@ -25,3 +26,13 @@ def experiment(results):
 def folder(results, tmp_path):
     """Return a copy of the folder, which a test may change."""
     return shutil.copytree(results, tmp_path / "copy")
+
+
+@pytest.fixture
+def with_models(folder):
+    """Return the experiment with models, which `synthetic` does not write."""
+    result = synthetic.load(folder)
+    for run in result.runs.values():
+        with store.write_sealed(run.model, {}) as file:
+            file.write(b"weights")
+    return result

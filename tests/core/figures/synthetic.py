@@ -1,7 +1,5 @@
 """An experiment with made-up results: the layouts of the engine, numbers from formulas."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

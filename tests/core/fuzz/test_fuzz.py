@@ -1,7 +1,5 @@
 """Damaged files of all readers. Oracle: what is read of the sound file."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """What the files of an experiment show to be wrong is refused before any stage runs."""
 
-from __future__ import annotations
-
 import pytest
 
 from fake_packages import forget, install

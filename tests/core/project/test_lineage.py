@@ -3,8 +3,6 @@
 Oracle: the very fault, made by editing an experiment, a dataset file, a raw file or an artifact.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

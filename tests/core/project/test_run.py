@@ -1,7 +1,5 @@
 """Runs: variants, shared artifacts, and what a stage depends on."""
 
-from __future__ import annotations
-
 import re
 import textwrap
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Working folders: made, and upgraded without loss of what users have edited."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,1 +1,1 @@
-from core.figures.conftest import experiment, folder, results  # noqa: F401
+from core.figures.conftest import experiment, folder, results, with_models  # noqa: F401

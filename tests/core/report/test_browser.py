@@ -1,7 +1,5 @@
 """The report in a browser, on a telephone and on a screen, by day and by night."""
 
-from __future__ import annotations
-
 import re
 import shutil
 

@@ -1,7 +1,5 @@
 """What runs, has run and has failed, from files alone."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """The time left of a training. Oracle: clocks that were written down, run to their end."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The suite on an installed plugin: what it takes from where, and how it ends."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Flipped bits that the suite looks for. Oracle: files with checksums, and files without."""
 
-from __future__ import annotations
-
 import json
 import re
 from types import SimpleNamespace

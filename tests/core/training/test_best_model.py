@@ -3,8 +3,6 @@
 Oracle: the model of a training that ended with that epoch, bit for bit.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 

@@ -3,8 +3,6 @@
 Oracles: trainings by a number of epochs, bit for bit, and the formula of the cosine.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

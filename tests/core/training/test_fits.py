@@ -3,8 +3,6 @@
 The oracle is what the fit did: the weights that it set, and the lines that it gave.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Frozen parts keep their bits, and the others are trained as torch trains them alone."""
 
-from __future__ import annotations
-
 import pytest
 from torch import nn
 

@@ -1,7 +1,5 @@
 """What a training tells of itself while it lasts."""
 
-from __future__ import annotations
-
 import pytest
 
 import toy_potential as toy

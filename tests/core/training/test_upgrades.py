@@ -1,7 +1,5 @@
 """Models and states of an earlier version of a plugin: parameters under their new names."""
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 

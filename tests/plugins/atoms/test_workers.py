@@ -1,7 +1,5 @@
 """Worker processes. Oracle: the same calls in this process."""
 
-from __future__ import annotations
-
 import itertools
 import os
 import time

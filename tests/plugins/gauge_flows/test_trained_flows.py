@@ -3,8 +3,6 @@
 Oracles: exact partition functions of the two-dimensional torus; a strong-coupling series.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -4,8 +4,6 @@ Oracles: exact partition functions and plaquettes of the torus; configurations b
 written to files.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import replace
 

@@ -1,7 +1,5 @@
 """A short training, what it leaves, in a form that can be compared, and the data stage."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

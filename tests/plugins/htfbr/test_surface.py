@@ -1,7 +1,5 @@
 """Surfaces and their leaves. Oracle: numpy.polynomial evaluates and differentiates series."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """`snakemake --logger pipeline`, asked of Snakemake itself."""
 
-from __future__ import annotations
-
 import io
 import logging
 import re

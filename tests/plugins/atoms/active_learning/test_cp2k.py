@@ -3,8 +3,6 @@
 The program is run where it is installed (Debian: cp2k and openmpi-bin).
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Labels, one a file. Oracles: ASE's EMT; a program that ends as it is told."""
 
-from __future__ import annotations
-
 import os
 import sys
 

@@ -1,7 +1,5 @@
 """Errors against labels. Oracle: numbers written into the files by hand."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,7 +1,5 @@
 """Which structures are picked. Oracles: the formula by hand, rigid shifts, duplicates."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ase.build import bulk

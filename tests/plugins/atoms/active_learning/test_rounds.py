@@ -1,7 +1,5 @@
 """Rounds are ordinary runs, chained by files. Oracle: the table of the module, by hand."""
 
-from __future__ import annotations
-
 import sys
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Oracles: ASE's calculators and its own reading of what is written, and ASE's units."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import ase.build

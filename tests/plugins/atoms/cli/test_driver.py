@@ -1,7 +1,5 @@
 """`pipeline-core driver` on models of Lennard-Jones pairs; oracles: ASE's server and potential."""
 
-from __future__ import annotations
-
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 

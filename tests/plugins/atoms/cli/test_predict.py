@@ -1,7 +1,5 @@
 """`pipeline-core predict` on a model of Lennard-Jones pairs; the oracle is ASE's calculator."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

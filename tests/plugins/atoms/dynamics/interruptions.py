@@ -1,7 +1,5 @@
 """Dynamics whose process dies at a certain calculation."""
 
-from __future__ import annotations
-
 import h5py
 
 from pipeline_atoms.dynamics.dynamics import run_dynamics

@@ -3,8 +3,6 @@
 The format is DeePMD-kit's, of which `type.raw` stands for a whole folder. Oracle: ASE's frames.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """Imports of published sets. Oracles: the energies of the sets, and what their authors state."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

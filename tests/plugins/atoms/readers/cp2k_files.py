@@ -1,7 +1,5 @@
 """Outputs of CP2K that tests share."""
 
-from __future__ import annotations
-
 import gzip
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files read through ASE."""
 
-from __future__ import annotations
-
 import pickle
 from pathlib import Path
 

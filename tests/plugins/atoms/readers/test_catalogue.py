@@ -1,7 +1,5 @@
 """Opening files of any format, and the errors that a user can make."""
 
-from __future__ import annotations
-
 import gzip
 from collections import Counter
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """What a frame must satisfy."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

@@ -4,8 +4,6 @@ Oracles: pymatgen's parser for what an output prints, ASE's for restart files, C
 and finite strain for the sign and the unit of the stress.
 """
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

@@ -1,7 +1,5 @@
 """CP2K outputs that are cut, damaged, incomplete or of several runs."""
 
-from __future__ import annotations
-
 import re
 
 import numpy as np

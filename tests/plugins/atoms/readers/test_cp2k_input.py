@@ -1,7 +1,5 @@
 """CP2K inputs. Oracle: ASE's parser."""
 
-from __future__ import annotations
-
 import gzip
 import re
 

@@ -1,7 +1,5 @@
 """Systems of DeePMD-kit. Oracle: frames of ASE, written as the format's description says."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

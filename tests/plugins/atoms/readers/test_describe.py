@@ -1,7 +1,5 @@
 """What is said of a file, and of a label that it lacks. The oracle is the file by eye."""
 
-from __future__ import annotations
-
 import pytest
 
 from pipeline_atoms.readers import extxyz, mptrj

@@ -1,7 +1,5 @@
 """Extended XYZ. The oracle is ASE's reader: all numbers must be equal to the last bit."""
 
-from __future__ import annotations
-
 import gzip
 import tracemalloc
 

@@ -4,8 +4,6 @@ Oracles: counts published with the data. Sign and unit of the stress show in dif
 `plugins/atoms/importing/test_real_data.py`.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import tarfile

@@ -3,8 +3,6 @@
 Oracles: pymatgen's own reading of its structures, and json.load for everything else.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -3,8 +3,6 @@
 Oracles: pymatgen and ASE reading the same files.
 """
 
-from __future__ import annotations
-
 import gzip
 import re
 import shutil

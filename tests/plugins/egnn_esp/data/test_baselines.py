@@ -1,7 +1,5 @@
 """Oracles: the table of Slater and Koster, overlaps that CP2K calculated, symmetry."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Layout of blocks and their coupling. Oracle for rotations and 3j symbols: e3nn."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Blocks of edges. Oracle: the stored blocks themselves."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal

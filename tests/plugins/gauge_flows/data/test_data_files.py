@@ -4,8 +4,6 @@ Oracles: files that were written from known links; an identity that tells the co
 ensemble from its links.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

@@ -1,7 +1,5 @@
 """Lattices. Oracles: index arithmetic on coordinates; moments of the Haar measure."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

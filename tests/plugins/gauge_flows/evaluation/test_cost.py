@@ -1,7 +1,5 @@
 """What a flow and its rivals cost, and when a flow pays for its training."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

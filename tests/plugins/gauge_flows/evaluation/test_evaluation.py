@@ -4,8 +4,6 @@ Oracles: exact partition functions and plaquettes of the two-dimensional torus, 
 effective sample size of a flow that maps nothing too; a heat bath; one rank.
 """
 
-from __future__ import annotations
-
 import json
 import math
 import threading

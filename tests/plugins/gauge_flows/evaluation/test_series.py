@@ -3,8 +3,6 @@
 Oracle: a flow that is exact since its target is its own density.
 """
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

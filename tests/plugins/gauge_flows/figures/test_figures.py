@@ -3,8 +3,6 @@
 Oracles: closed forms for normal weights and for a shift of normal numbers (`made_up`).
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

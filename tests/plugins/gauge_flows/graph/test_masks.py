@@ -3,8 +3,6 @@
 That no loop of a layer has two active links is what makes it invertible: `test_layers`.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

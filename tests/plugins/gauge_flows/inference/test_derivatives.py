@@ -4,8 +4,6 @@ Oracles: exact plaquettes of the two-dimensional torus; the derivative of <O> by
 which is minus the variance of O.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

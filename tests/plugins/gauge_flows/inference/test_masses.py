@@ -4,8 +4,6 @@ Oracles: `pyerrors`' own fits and effective masses of the configurations themsel
 whose mass is a closed form of the parameter (`made_up`); finite differences.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

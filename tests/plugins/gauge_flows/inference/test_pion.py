@@ -4,8 +4,6 @@ Oracles: free quarks, whose correlator is known; estimators that know nothing of
 points of a slice.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -3,8 +3,6 @@
 Oracles: exact plaquettes of the two-dimensional torus; readers of other programs' files; one rank.
 """
 
-from __future__ import annotations
-
 import json
 
 import h5py

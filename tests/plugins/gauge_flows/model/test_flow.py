@@ -3,8 +3,6 @@
 The oracles are finite differences, periodic copies of a configuration, and torch's own autograd.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -3,8 +3,6 @@
 Jacobians are those of finite differences on the smallest lattices that a mask closes on.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

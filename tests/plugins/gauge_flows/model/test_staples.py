@@ -1,7 +1,5 @@
 """Oracle: the corrected Eqs. 6 and 7 link by link. Symmetry and frozen links: `test_layers`."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

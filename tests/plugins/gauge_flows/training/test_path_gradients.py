@@ -4,8 +4,6 @@ The oracles are the inverse flow by torch's autograd, and a target that a flow r
 it is that flow's own density; where it is not exact, differences: `test_marginal`.
 """
 
-from __future__ import annotations
-
 from itertools import product
 
 import pytest

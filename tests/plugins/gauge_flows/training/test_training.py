@@ -4,8 +4,6 @@ The oracles are exact partition functions in two dimensions, trainings that were
 ran on one rank, and a heat bath.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 

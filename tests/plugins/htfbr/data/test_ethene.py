@@ -1,7 +1,5 @@
 """Ethene by GFN2-xTB. Oracles: points and modes in ../shared, energy conservation, ASE's masses."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from ase.data import atomic_masses_iupac2016, atomic_numbers

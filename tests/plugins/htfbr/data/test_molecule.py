@@ -1,7 +1,5 @@
 """From positions to variables. Oracles: ASE's geometry, ASE's and torch's finite differences."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

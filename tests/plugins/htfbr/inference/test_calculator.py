@@ -4,8 +4,6 @@ Oracles: surfaces in closed form at coordinates from ASE's geometry, finite diff
 and reflection, and the conservation of energy, momentum and angular momentum.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

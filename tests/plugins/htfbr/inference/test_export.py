@@ -1,7 +1,5 @@
 """Exported surfaces. Oracle: the surface itself, and the exported program where no project is."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

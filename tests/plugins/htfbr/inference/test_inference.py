@@ -4,8 +4,6 @@ Oracles: stationary points of HONO as published, surfaces in closed form, and th
 surface of which the model of the stage's tests is the sum.
 """
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 

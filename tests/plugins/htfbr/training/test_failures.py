@@ -1,7 +1,5 @@
 """Trainings of HT-FBR that diverge or run out of memory keep what they have, and say what to do."""
 
-from __future__ import annotations
-
 import json
 import logging
 import re

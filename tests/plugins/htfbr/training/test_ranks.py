@@ -7,8 +7,6 @@ that batch: 1, 2 and 4 ranks follow one trajectory up to rounding, with one gap.
 define its loss.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

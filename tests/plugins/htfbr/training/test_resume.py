@@ -3,8 +3,6 @@
 Oracle: the same training without an interruption, to the last bit.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 

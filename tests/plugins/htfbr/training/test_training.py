@@ -3,8 +3,6 @@
 The oracles are a polynomial that the tree holds exactly, the engine's trainer and plain autograd.
 """
 
-from __future__ import annotations
-
 import logging
 from dataclasses import replace
 from itertools import product

@@ -4,8 +4,6 @@ Oracle: what mace-torch 0.3.16 predicts with them, recorded by `foundations.py`.
 of `stand_in.py`; where the environment of the peers exists mace-torch itself writes and reads them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """`pipeline-core load` and `export`: one command makes a calculator of published weights."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 

@@ -3,8 +3,6 @@
 Oracle: the same bytes given to `pickle.loads`, which does what they say.
 """
 
-from __future__ import annotations
-
 import pickle
 import zipfile
 

@@ -1,7 +1,5 @@
 """Published networks by their names; where mace-torch keeps them is in its source (0.3.16)."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

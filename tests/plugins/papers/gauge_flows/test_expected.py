@@ -1,7 +1,5 @@
 """The numbers of the paper. Oracle: its text."""
 
-from __future__ import annotations
-
 import pytest
 
 from pipeline_core.figures.expected import read_expected

@@ -5,8 +5,6 @@ Chromodynamics on the Lattice, section 5.1); translations; the sum over all poin
 of a slice, which the mean over all noise vectors equals exactly.
 """
 
-from __future__ import annotations
-
 import itertools
 import math
 

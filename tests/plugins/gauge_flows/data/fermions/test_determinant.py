@@ -4,8 +4,6 @@ Oracles: eigenvalues of free quarks, differences along the group, the gauge acti
 heavy. That all sites have the determinant of the odd ones is in the tests of the kernel.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

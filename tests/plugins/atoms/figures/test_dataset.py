@@ -1,7 +1,5 @@
 """The sizes of samples in the figure of the dataset. Oracle: the numbers that the import wrote."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
