@@ -5,8 +5,6 @@ Besides its fields a batch holds, for each ragged kind, `<kind>_offsets` (n_samp
 so that a batch goes through DDP, autocast and torch.compile like any other dict.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

@@ -11,8 +11,6 @@ sender. A floating-point label that is NaN is missing; the data stage refuses Na
 NaN has no other meaning.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 

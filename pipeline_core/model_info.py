@@ -1,7 +1,5 @@
 """A plugin's description of its model, which its hook `model` returns as a `ModelInfo`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """The nearest of some names to a misspelled one, for messages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from difflib import get_close_matches
 

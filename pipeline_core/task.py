@@ -5,8 +5,6 @@ agree on the global count before any of them runs the backward pass; then gradie
 shares add up to exactly the gradient of the whole batch.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, runtime_checkable

@@ -4,8 +4,6 @@ Inside the engine: eV, Å, eV/Å, eV/Å³ with tension positive (as ASE), µB, f
 CODATA 2018 (https://physics.nist.gov/cuu/Constants), checked against `ase.units` in the tests.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Final
 

@@ -6,8 +6,6 @@ plain tensors that nothing observes goes straight to the implementation for thei
 derivative that the operator has.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ through `Run.extract` or `ExperimentRun.extract`: results are reduced to the dra
 are kept and read again where the results are not there.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

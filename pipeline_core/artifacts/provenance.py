@@ -1,7 +1,5 @@
 """Provenance of an artifact, as a JSON-able record."""
 
-from __future__ import annotations
-
 import hashlib
 import platform
 import subprocess

@@ -10,8 +10,6 @@ costs little; SHA-256 takes 1.6 GB/s on one core.
 A JSON object has a key instead, `checksum`, the last one.
 """
 
-from __future__ import annotations
-
 import errno
 import hashlib
 import io

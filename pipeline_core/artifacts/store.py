@@ -7,8 +7,6 @@ their provenance. JSON files have the key `checksum`. Artifacts are checked on r
 without a checksum, which anybody may write, is read as it is.
 """
 
-from __future__ import annotations
-
 import _thread
 import io
 import json

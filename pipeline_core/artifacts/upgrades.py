@@ -7,8 +7,6 @@ are not rewritten: they are upgraded while they are read.
 Before a change, keep files of the previous version: see `tests/plugins/older/make.py`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field

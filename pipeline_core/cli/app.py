@@ -1,7 +1,5 @@
 """The command-line application, and the one place where errors become messages."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from typing import Annotated, Any

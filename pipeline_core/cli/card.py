@@ -1,7 +1,5 @@
 """`pipeline-core card`: description of a model with its data, errors and limits."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`pipeline-core doctor`: a check of this machine, with cures for what is missing."""
 
-from __future__ import annotations
-
 import os
 import platform
 import shutil

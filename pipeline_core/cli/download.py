@@ -1,7 +1,5 @@
 """`pipeline-core download`: raw files that do not come with a dataset file."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

@@ -1,7 +1,5 @@
 """`pipeline-core keep-evidence` and `check-evidence`: figures that need no training."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final
 
 import typer

@@ -1,7 +1,5 @@
 """Findings of a check of a machine or a cluster, and their output."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

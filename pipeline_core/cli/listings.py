@@ -1,7 +1,5 @@
 """Commands that list plugins and experiments."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Annotated, Any

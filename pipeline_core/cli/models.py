@@ -1,7 +1,5 @@
 """The argument that names a trained model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Final
 

@@ -1,7 +1,5 @@
 """`pipeline-core new-experiment`: an experiment file with every option, to start from."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal

@@ -1,7 +1,5 @@
 """`pipeline-core new-plugin`: a working package to start from."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import keyword

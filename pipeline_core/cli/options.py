@@ -1,7 +1,5 @@
 """Options that many commands share, and the project that they select."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Literal
 

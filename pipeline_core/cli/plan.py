@@ -1,7 +1,5 @@
 """`pipeline-core plan`: prediction of the cost of a training on more ranks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`pipeline-core report`: one page of all experiments."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """One command per stage: the work of the workflow's rules, by hand."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import replace

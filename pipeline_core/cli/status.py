@@ -4,8 +4,6 @@ Only small files are read, neither artifacts nor locks: it may be called at any 
 machine that only sees the folder, such as the login node of a cluster.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Iterable, Iterator

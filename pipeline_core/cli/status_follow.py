@@ -1,7 +1,5 @@
 """`pipeline-core status --follow`: a screen that is updated, or lines without a terminal."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """`pipeline-core validate`: all checks of experiments that are possible before a run."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

@@ -1,7 +1,5 @@
 """`pipeline-core init`: a folder for `snakemake` where there is no clone."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated
 

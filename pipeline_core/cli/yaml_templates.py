@@ -1,7 +1,5 @@
 """YAML with every option, its default and its description, from the models that validate it."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import textwrap

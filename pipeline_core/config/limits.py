@@ -6,8 +6,6 @@ machines, the one that reads an experiment may be the smallest of them: then onl
 machine could hold are refused, and the job finds out the rest.
 """
 
-from __future__ import annotations
-
 import shutil
 from functools import cache
 from typing import Annotated, Final

@@ -1,7 +1,5 @@
 """The section `profile` of an experiment: step measurements, projected epochs on many ranks."""
 
-from __future__ import annotations
-
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator

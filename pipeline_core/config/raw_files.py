@@ -1,7 +1,5 @@
 """Raw files of a dataset: finding them by pattern, and identifying them by content."""
 
-from __future__ import annotations
-
 import glob
 import json
 import os

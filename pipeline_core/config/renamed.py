@@ -1,7 +1,5 @@
 """Options that artifacts of earlier versions hold, under their current names."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 A plugin that does a stage differently brings its own model for that stage (`ModelInfo.sections`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, ClassVar, Final, Literal, Self
 

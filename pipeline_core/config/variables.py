@@ -1,7 +1,5 @@
 """Environment variables of the package; a misspelled one would have no effect."""
 
-from __future__ import annotations
-
 import difflib
 import os
 from collections.abc import Iterator, Mapping

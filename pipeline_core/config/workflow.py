@@ -1,7 +1,5 @@
 """The configuration of the workflow: `workflows/config.yaml` and Snakemake's `--config`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 

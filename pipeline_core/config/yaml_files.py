@@ -1,7 +1,5 @@
 """Safe reading of YAML, with errors that name the key and its line."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Downloads of raw files that do not come with a dataset file."""
 
-from __future__ import annotations
-
 import hashlib
 import http.client
 from collections.abc import Callable, Collection, Iterator

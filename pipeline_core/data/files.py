@@ -1,7 +1,5 @@
 """Raw files that may be compressed: opening them, and finding files beside them."""
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import io

@@ -1,7 +1,5 @@
 """Raw HDF5 files, with checks for damage that h5py would not report well."""
 
-from __future__ import annotations
-
 import mmap
 import struct
 from collections.abc import Iterator

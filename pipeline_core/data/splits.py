@@ -1,7 +1,5 @@
 """Split of samples into training, validation and test, the same for the same seed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Any, Final

@@ -4,8 +4,6 @@ Sockets are bound to that interface only, which on one node is the loopback: nob
 them.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import struct

@@ -10,8 +10,6 @@ This file is a program and imports nothing but the standard library: it starts w
 `watch.py` starts it and communicates with it.
 """
 
-from __future__ import annotations
-
 import json
 import mmap
 import os

@@ -1,7 +1,5 @@
 """Start of the ranks of a command on this machine, without a cluster's launcher."""
 
-from __future__ import annotations
-
 import os
 import sys
 from typing import Final, NoReturn

@@ -1,7 +1,5 @@
 """Functions called on several ranks of this machine, as processes."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager

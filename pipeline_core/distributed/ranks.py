@@ -4,8 +4,6 @@ A hook that works on several ranks does so within `with connect_ranks(run.device
 ranks:`, on one process, too; all ranks call the same operations in one order, and rank 0 writes.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 from collections import Counter

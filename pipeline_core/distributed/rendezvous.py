@@ -6,8 +6,6 @@ and sends it to the others), because names of nodes need not resolve, because a 
 everyone unless it is given a socket, and because ranks that never come must be named.
 """
 
-from __future__ import annotations
-
 import os
 import socket
 import sys

@@ -1,7 +1,5 @@
 """Threads: cores per rank, and limits of libraries that would take more."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager
 
 

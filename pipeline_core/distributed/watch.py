@@ -10,8 +10,6 @@ its peers end with its name, host, pid and last status. None ends because its wo
 | `PIPELINE_SILENCE` | seconds after which a silent rank counts as lost, 100 if not set      |
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import mmap

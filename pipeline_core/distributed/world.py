@@ -6,8 +6,6 @@ OMPI_COMM_WORLD_RANK (Open MPI). An sbatch script outside srun also has SLURM_PR
 SLURM_NTASKS, but no step.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

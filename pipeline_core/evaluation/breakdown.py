@@ -1,7 +1,5 @@
 """Metrics of one split: over everything, by group of samples, by element."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """The stage `evaluate`: a trained model against the labels of held-out samples."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext

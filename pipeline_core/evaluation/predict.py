@@ -1,7 +1,5 @@
 """Predictions for all samples of a split, each exactly once, window by window."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial

@@ -7,8 +7,6 @@ It has the layout of all files of samples (`pipeline_core.artifacts.samples`), s
 names of the attribute `heads`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any

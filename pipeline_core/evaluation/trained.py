@@ -1,7 +1,5 @@
 """Modules with trained weights, for the hooks `evaluate`, `infer` and `profile`."""
 
-from __future__ import annotations
-
 import json
 import logging
 from collections.abc import Mapping

@@ -3,8 +3,6 @@
 An archive has the same bytes for the same files.
 """
 
-from __future__ import annotations
-
 import atexit
 import hashlib
 import io

@@ -1,7 +1,5 @@
 """Load balance: the share of the ranks' time that waiting for the slowest one would cost."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from matplotlib.axes import Axes

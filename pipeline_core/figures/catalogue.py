@@ -1,7 +1,5 @@
 """The figures that the engine itself can draw, in the order of the report."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pipeline_core.figures import (

@@ -1,7 +1,5 @@
 """Figure of the dataset: samples of each group by split."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final

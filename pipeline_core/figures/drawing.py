@@ -1,7 +1,5 @@
 """Figures of an experiment: their choice from the engine and its plugins, and their files."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Figures of errors by group of samples and by head."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Literal
 

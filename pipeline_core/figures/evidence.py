@@ -7,8 +7,6 @@ drawn files. If figures were drawn again by later sources, `sources_of_data` are
 made the data.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 import tempfile

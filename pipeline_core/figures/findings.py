@@ -1,7 +1,5 @@
 """Contributions of plugins to the report besides figures: numbers, tables, warnings and code."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict

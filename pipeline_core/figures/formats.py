@@ -1,7 +1,5 @@
 """Numbers formatted for readers."""
 
-from __future__ import annotations
-
 from math import floor, log10
 
 

@@ -1,7 +1,5 @@
 """Learning curves: losses, errors on the validation split and learning rate, epoch by epoch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

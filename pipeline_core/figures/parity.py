@@ -3,8 +3,6 @@
 They are drawn from an extract: the points, or the number of values in each cell of the density.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Labels and predictions of a run, as figures compare them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Provenance of the results as a table: code, data, seeds, versions, machine and times."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Names, units and scales of predicted quantities in figures."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

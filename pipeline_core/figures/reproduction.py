@@ -1,7 +1,5 @@
 """The paper's numbers beside ours: measured, projected, an input, or not attempted."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -4,8 +4,6 @@ A plugin may write its own layout in place of the engine's; then the functions h
 and the plugin provides figures of its own.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -4,8 +4,6 @@ By default matplotlib writes the date into SVG and PDF, and names the clip paths
 unless it has a salt (`style.apply_style` sets one).
 """
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Iterable, Sequence
 from io import BytesIO, StringIO

@@ -4,8 +4,6 @@ The colours are those of Okabe and Ito, "Color Universal Design" (2008), without
 does not show on white. Densities use viridis, whose lightness rises evenly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final

@@ -4,8 +4,6 @@ Reporting never ends a stage: a file that cannot be written is skipped, and one 
 removed stays.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from contextlib import suppress
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Checks before each stage: its inputs are intact and belong to the run as it is now."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pipeline_core.model_info import RUN_STAGES

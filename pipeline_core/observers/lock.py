@@ -1,7 +1,5 @@
 """Stage locks: while a stage of a run is running, a second call of it is refused."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pipeline_core.distributed.world import find_world

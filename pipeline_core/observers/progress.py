@@ -4,8 +4,6 @@ A line is as wide as the terminal, 80 columns without one (`COLUMNS` overrides t
 important values come first: beside the bar those without room are left out, else they wrap.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Stage records: a line per finished stage in `records.jsonl`, with time, machine and result."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -1,7 +1,5 @@
 """Curves for TensorBoard in `tensorboard/` of a run, if PIPELINE_TENSORBOARD is set to 1."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """Plugins of the engine that run around stages: locks, checks, records."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterable
 from typing import Any, Final
 

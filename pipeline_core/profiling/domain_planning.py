@@ -12,8 +12,6 @@ so that a divided structure takes as long as its slowest part, plus the messages
 Small structures are taken whole, as in the training.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any, Final

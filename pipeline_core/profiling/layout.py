@@ -1,7 +1,5 @@
 """Layout of the ranks of a training on machines, cores or GPUs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Final

@@ -4,8 +4,6 @@ A batch consists of copies of one real sample, so that its size is exact. A step
 the batch goes to the device, forward, loss, backward, optimizer.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy

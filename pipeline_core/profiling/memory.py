@@ -1,7 +1,5 @@
 """Peak memory of a call, and free memory of the machine."""
 
-from __future__ import annotations
-
 import ctypes
 import gc
 from collections.abc import Callable

@@ -4,8 +4,6 @@ A link is recorded as alpha (latency, s), bandwidth (bytes/s), source, and the m
 (bytes) and seconds.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Final

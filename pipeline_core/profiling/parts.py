@@ -3,8 +3,6 @@
 Messages from other ranks are zeros: time, memory and bytes of messages are right, results are not.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager

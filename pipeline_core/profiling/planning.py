@@ -7,8 +7,6 @@ or assumed network. Within a machine its latency is the time of joint steps beyo
 time of the slowest rank. `domain_planning` plans trainings with domain decomposition.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ The time of a rank follows from the fitted cost model and from the samples that 
 sampler gives it; a step ends when the slowest rank is done and the gradients have been all-reduced.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass

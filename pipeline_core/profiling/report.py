@@ -1,7 +1,5 @@
 """Results from measured steps: saturation and capacity of the device."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ atoms, edges, angles, cost, seconds (the median), seconds_all, and memory (bytes
 does not report it).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Measurement of training steps, for `pipeline-core profile`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any

@@ -4,8 +4,6 @@ Each section has been validated on its own. A mistake found here would otherwise
 perhaps after hours of other stages.
 """
 
-from __future__ import annotations
-
 import re
 from itertools import chain
 from pathlib import Path

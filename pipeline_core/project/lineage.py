@@ -6,8 +6,6 @@ count. Nor does the source of the plugin: the workflow reruns what an edit affec
 not make results unreadable by hand.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A project: the folders of experiments and results."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

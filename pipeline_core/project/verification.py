@@ -1,7 +1,5 @@
 """Integrity and consistency of all artifacts of an experiment."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any

@@ -5,8 +5,6 @@ replaces, and files of the user (configuration, datasets, experiments), which ar
 written. A note lists the files that the engine wrote, so that an edited one is never overwritten.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterable, Iterator

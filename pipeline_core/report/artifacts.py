@@ -1,7 +1,5 @@
 """Paths of the results of an experiment."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Final
 

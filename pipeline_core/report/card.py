@@ -1,7 +1,5 @@
 """Model card, from the model file and the metrics beside it: as a page, and in the report."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The chapter of an experiment: plain data, in `summary.json` beside its figures."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final, Literal
 

@@ -1,7 +1,5 @@
 """The report of a folder of results: all chapters on one page."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterable, Mapping

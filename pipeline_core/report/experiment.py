@@ -1,7 +1,5 @@
 """The folder of figures of an experiment: pictures, tables, its chapter, its page and an index."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from pipeline_core.artifacts import store

@@ -1,7 +1,5 @@
 """Tables that a figure gives in place of a picture, for readers of the report."""
 
-from __future__ import annotations
-
 import csv
 import re
 from io import StringIO

@@ -1,7 +1,5 @@
 """Key numbers of a run, from its small files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Chapters as one HTML page, with its style, its script and all its pictures inside."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from typing import Final, Literal, NamedTuple

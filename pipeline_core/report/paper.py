@@ -1,7 +1,5 @@
 """Numbers of papers beside ours, each from whichever experiment has it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

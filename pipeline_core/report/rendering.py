@@ -1,7 +1,5 @@
 """Pages from the templates beside this file: HTML, with all values escaped, and Markdown."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

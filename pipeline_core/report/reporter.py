@@ -4,8 +4,6 @@
 reads our Snakefile this name is our reporter; other workflows of the environment keep Snakemake's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Settings of each variant's training: the main hyperparameters first, then the rest."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Summary of an experiment in sentences: verdict, warnings and limits, from its small files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final, Literal
 

@@ -1,7 +1,5 @@
 """Chapter of the report on an experiment, with the pictures of its figures."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Iterable, Mapping, Sequence
 from io import BytesIO

@@ -1,7 +1,5 @@
 """Comparison of variants: results, their scatter over seeds, and the best variant."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import floor, hypot, log10

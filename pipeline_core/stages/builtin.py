@@ -1,7 +1,5 @@
 """All plugins in one registry: the contract, the engine's own plugins, the installed ones."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from importlib.metadata import EntryPoint
 from typing import Any, Final

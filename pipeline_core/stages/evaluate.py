@@ -1,7 +1,5 @@
 """Stage `evaluate`: errors and predictions on held-out samples."""
 
-from __future__ import annotations
-
 from pipeline_core import hookimpl
 from pipeline_core.hookspecs import Summary
 from pipeline_core.project.run import Run

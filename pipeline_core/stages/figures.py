@@ -1,7 +1,5 @@
 """Stage `figures`: pictures and tables of an experiment, and the comparison with its paper."""
 
-from __future__ import annotations
-
 from pipeline_core import hookimpl
 from pipeline_core.figures import Figure
 from pipeline_core.hookspecs import Summary

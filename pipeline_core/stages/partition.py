@@ -1,7 +1,5 @@
 """Stage `partition`: cost of each sample, and forecast of the balance between ranks."""
 
-from __future__ import annotations
-
 from pipeline_core import hookimpl
 from pipeline_core.config.sections import PartitionOptions
 from pipeline_core.hookspecs import Summary

@@ -1,7 +1,5 @@
 """Stage `train`: gradient steps on any number of ranks."""
 
-from __future__ import annotations
-
 from pipeline_core import hookimpl
 from pipeline_core.hookspecs import Summary
 from pipeline_core.project.run import Run

@@ -4,8 +4,6 @@ Reading takes no lock and loads no artifact, so it can be done at any time, from
 sees the folder.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields, replace

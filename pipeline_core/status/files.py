@@ -11,8 +11,6 @@
 The process that runs a stage writes them: the lock itself, and observers the others.
 """
 
-from __future__ import annotations
-
 import json
 import os
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Output of `pipeline-core status`, in lines of 80 columns."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress

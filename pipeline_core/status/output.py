@@ -1,7 +1,5 @@
 """Plain text for people: aligned, without frames, easy to search."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

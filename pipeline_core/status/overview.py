@@ -1,7 +1,5 @@
 """States of all stages of an experiment, read from small files."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path

@@ -19,8 +19,6 @@ and at most the remaining budget of time.
 | r      | mean time of the rest of an epoch, s       | rest_seconds             |
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping

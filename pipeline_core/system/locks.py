@@ -5,8 +5,6 @@ where the file system supports it (NFS version 4, Lustre with `flock`). The reco
 which process holds the lock, since when, and how to end it.
 """
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

@@ -1,7 +1,5 @@
 """Free and used memory of this machine and this job, whose control groups may limit it."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform

@@ -1,7 +1,5 @@
 """Running processes of this host, also as seen through a folder that several hosts share."""
 
-from __future__ import annotations
-
 import os
 import socket
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Randomness of a training: seeds, order of samples, generator states, determinism."""
 
-from __future__ import annotations
-
 import os
 import random
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 A foreign artifact is one that a run with a single difference would have written in its place.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The conformance suite on an installed plugin, without a test module of its own."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from importlib import import_module
 from pathlib import Path

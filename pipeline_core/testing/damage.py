@@ -1,7 +1,5 @@
 """Bit flips in artifacts of a run: each raises an error that names the file, or has no effect."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

@@ -5,8 +5,6 @@
 It is not a pytest entry point, which would load it in every run wherever the package is installed.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field

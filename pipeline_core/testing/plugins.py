@@ -1,7 +1,5 @@
 """Conformance tests of every plugin with a model."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from typing import ClassVar

@@ -1,7 +1,5 @@
 """A small project to test a plugin on: data and one experiment."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Final, Literal, TypeAlias

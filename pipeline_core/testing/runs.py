@@ -1,7 +1,5 @@
 """Conformance tests of runs: the stages fit together, and training can be interrupted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable
 from pathlib import Path

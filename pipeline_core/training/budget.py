@@ -1,7 +1,5 @@
 """Wall-time budget of a training (`train.minutes`), the same on all ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

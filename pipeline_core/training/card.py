@@ -4,8 +4,6 @@ The facts lie in the seal of `model.pt`, beside its provenance, as JSON that `st
 reads without torch. `report/card.py` makes a page of them.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from pipeline_core.project.run import Run

@@ -4,8 +4,6 @@ A state is valid for the facts that determine the result: data, model, seed, sou
 and options of the training. If any of these has changed, the training starts afresh.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field

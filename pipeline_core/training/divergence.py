@@ -1,7 +1,5 @@
 """Divergence of a training: its detection, the error with the cure, and the changes to resume."""
 
-from __future__ import annotations
-
 import json
 import math
 from collections.abc import Sequence

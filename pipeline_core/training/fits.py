@@ -1,7 +1,5 @@
 """Trainings without gradient steps: fits, each a line in the history, that give one model."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final

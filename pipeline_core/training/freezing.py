@@ -1,7 +1,5 @@
 """Frozen parts of a model, which keep their weights while others are trained."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from torch import nn

@@ -8,8 +8,6 @@ backward pass, as soon as it has finished a bucket, where that can be detected, 
 it. This treats all these cases alike.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Training history: running totals of an epoch, and its record as a line of JSON."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass

@@ -12,8 +12,6 @@ The mathematics of a step does not depend on the number of ranks. Every rank doe
 A rank with an empty share skips 2 and takes part in all else. A clock times each phase.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -6,8 +6,6 @@ batches, in order, so that results do not depend on its speed; `Samples.batch` m
 numbers of its samples alone and must not use global random generators.
 """
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Micro-batches of gradient accumulation: whole samples, or a rank's domain of one structure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol, Self

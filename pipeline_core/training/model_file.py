@@ -20,8 +20,6 @@ key                      content
 =======================  ====================================================================
 """
 
-from __future__ import annotations
-
 import json
 import pickle
 import struct

@@ -1,7 +1,5 @@
 """The training loss of models whose outputs have labels; others implement `task.Objective`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import torch

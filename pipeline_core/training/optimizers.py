@@ -1,7 +1,5 @@
 """Optimizers and learning-rate schedules, by their names in experiments."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable
 from typing import Any, Final

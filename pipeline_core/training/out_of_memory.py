@@ -1,7 +1,5 @@
 """Out-of-memory errors: converted into messages with the place and the cure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final

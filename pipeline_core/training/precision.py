@@ -1,7 +1,5 @@
 """Floating-point types of a training. Nothing here changes torch's default type."""
 
-from __future__ import annotations
-
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Times of training by phase: computing, adding over ranks, waiting for slower ranks."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass

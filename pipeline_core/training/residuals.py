@@ -1,7 +1,5 @@
 """Prediction minus label: the one definition for training losses and evaluation metrics."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

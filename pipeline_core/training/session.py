@@ -3,8 +3,6 @@
 All ranks take the same decisions (best epoch, early stopping), from numbers that were all-reduced.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

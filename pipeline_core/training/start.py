@@ -1,7 +1,5 @@
 """Initial weights of a training: random, from a trained model (fine-tuning), or published."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Zero-shot errors of initial weights before fine-tuning."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Model file of a run: the finished model, or the best one so far of its training."""
 
-from __future__ import annotations
-
 import logging
 from pathlib import Path
 from typing import Final

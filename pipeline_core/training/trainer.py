@@ -4,8 +4,6 @@
 `session` keeps records, checkpoints and the best model.
 """
 
-from __future__ import annotations
-
 import logging
 import math
 import time

@@ -1,7 +1,5 @@
 """Losses and errors on held-out samples, each sample once, reduced over all ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Targets of the workflow: figures of experiments or papers, or a report of them."""
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Callable, Iterable

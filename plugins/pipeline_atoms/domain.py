@@ -4,8 +4,6 @@ A rank owns atoms, and all edges whose receiver it owns. Its local rows of atoms
 then the halo: ghost atoms, which are senders owned by other ranks.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Self

@@ -1,7 +1,5 @@
 """Checks before a neighbour search: valid structures, and enough memory for the edges."""
 
-from __future__ import annotations
-
 import math
 from itertools import combinations
 from typing import Final

@@ -7,8 +7,6 @@ receiver, both shorter than the angle cutoff. The two edges of a bond between im
 form an angle too, as they would in a larger cell, where they are different bonds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from itertools import islice

@@ -1,7 +1,5 @@
 """Neighbour search for some atoms of a structure, so that each rank finds only its own edges."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import product
 from typing import Final

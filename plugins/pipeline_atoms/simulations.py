@@ -1,7 +1,5 @@
 """The stage `infer`: molecular dynamics and properties of an experiment."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from functools import partial
 from typing import Any

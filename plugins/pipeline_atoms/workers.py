@@ -1,7 +1,5 @@
 """Worker processes that share many pieces of work, with results in order."""
 
-from __future__ import annotations
-
 import os
 import pickle
 from collections import deque

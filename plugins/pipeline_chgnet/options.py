@@ -1,7 +1,5 @@
 """Options of CHGNet, with the defaults of the published version 0.3.0."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal, Self
 

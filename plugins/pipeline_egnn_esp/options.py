@@ -1,7 +1,5 @@
 """Sections of an experiment with eGNN-ESP."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Final, Literal, Self
 

@@ -1,7 +1,5 @@
 """Task of training and evaluation: network, samples, loss, and settings to rebuild a model."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Final

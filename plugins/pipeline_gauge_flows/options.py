@@ -1,7 +1,5 @@
 """Sections of an experiment with gauge flows."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self
 

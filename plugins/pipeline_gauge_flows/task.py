@@ -1,7 +1,5 @@
 """Training task: flow, configurations, divergence, and metadata to rebuild the flow."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Final
 

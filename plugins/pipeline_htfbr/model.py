@@ -1,7 +1,5 @@
 """Fitted surface as a torch module, and the task that trains and evaluates it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 

@@ -1,7 +1,5 @@
 """The sections of an experiment with HT-FBR."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field

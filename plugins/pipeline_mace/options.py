@@ -1,7 +1,5 @@
 """Options of MACE."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 

@@ -1,7 +1,5 @@
 """Construction of a network for the data of a run, and of its training task."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

@@ -4,8 +4,6 @@ On a terminal a live display, else one line per change. Of Snakemake's messages,
 stay; a dry run and all output before the first job are as without the plugin.
 """
 
-from __future__ import annotations
-
 import threading
 from contextlib import ExitStack
 from logging import WARNING, LogRecord

@@ -1,7 +1,5 @@
 """Plan of a halo exchange: rows to send and to receive, made once per graph on each rank."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Self

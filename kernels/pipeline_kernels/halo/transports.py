@@ -1,7 +1,5 @@
 """Transports: point-to-point messages of a halo exchange between ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol

@@ -1,7 +1,5 @@
 """Tables with enough knots for an error bound."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 

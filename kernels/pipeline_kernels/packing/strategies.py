@@ -4,8 +4,6 @@ Two kinds: those that share given windows of the order, so that the samples of a
 for any number of ranks, and those that fill bins up to a capacity and call consecutive bins a step.
 """
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The loops, compiled: graphs are compressed rows of senders, one row per receiver."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Local search on the boundaries of a partition, compiled."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

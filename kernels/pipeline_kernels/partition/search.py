@@ -1,7 +1,5 @@
 """Many partitions by planes, measured exactly, and the choice between them."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -10,8 +10,6 @@ edges from virtual nodes have no part in the loss.
 Here slices are one more way to assign atoms, after which ranks may exchange as after any other.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

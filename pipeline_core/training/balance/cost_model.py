@@ -7,8 +7,6 @@ A batch with n_k rows of kind k (atoms, edges, angles) takes
 where c is the cost of any batch, such as the launch of kernels, and no coefficient is negative.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Self

@@ -4,8 +4,6 @@ The shares of a training step follow from the costs and the number of ranks and 
 time; the file holds for any number of ranks.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field

@@ -10,8 +10,6 @@ measured, `times` replaces the costs where ranks share a step, but not where ste
 memory is limited: a training then has the same steps with other shares.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final, Literal
 

@@ -1,7 +1,5 @@
 """CP2K inputs with exchanged structures, and the number of cores from CP2K outputs."""
 
-from __future__ import annotations
-
 import math
 import re
 from typing import Final

@@ -1,7 +1,5 @@
 """First step of an active-learning round: exploration by models, and picks to be labelled."""
 
-from __future__ import annotations
-
 import time
 from contextlib import suppress
 from typing import Any

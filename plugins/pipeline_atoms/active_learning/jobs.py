@@ -1,7 +1,5 @@
 """Inputs and parameters of the jobs of a round, for `workflows/rules/learn.smk`."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ written with the energy NaN: the import reports it and skips it. If the program 
 label is written, and the error shows the end of the program's output.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Learning curve of active learning: errors against the number of labels."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, Final

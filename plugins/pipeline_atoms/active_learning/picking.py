@@ -5,8 +5,6 @@ deviation of the force on an atom (Y. Zhang et al., Comput. Phys. Commun. 253, 1
 equation (3)). Structures close to those already picked or labelled are skipped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

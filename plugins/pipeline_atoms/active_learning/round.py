@@ -1,7 +1,5 @@
 """A round of active learning: its picks, its labels, and their files."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal

@@ -14,8 +14,6 @@ from the models of the round before, and its dataset is the previous one with it
 The committee of a round explores and picks for the next one.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """A trained potential as an ASE calculator."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A committee of trained potentials as one ASE calculator, with uncertainties."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path

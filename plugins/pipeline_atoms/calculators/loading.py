@@ -1,7 +1,5 @@
 """Trained models as ASE calculators, loaded from a file alone, on one rank or on several."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

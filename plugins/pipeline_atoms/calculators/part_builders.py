@@ -1,7 +1,5 @@
 """Graph builders for domain decomposition: a `VerletList` of the part of a rank."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 

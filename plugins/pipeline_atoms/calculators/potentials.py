@@ -1,7 +1,5 @@
 """Trained potentials, loaded from a run or from a `model.pt` alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Frames are read, predicted and written one by one, so that files may be larger than memory.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Verlet list: neighbours within a cutoff and a skin, kept while atoms move little."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from typing import Final, Generic, TypeVar

@@ -1,7 +1,5 @@
 """`pipeline-core pick` and `label`: the steps of a round of active learning."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 import typer

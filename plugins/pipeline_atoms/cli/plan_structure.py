@@ -1,7 +1,5 @@
 """`pipeline-core plan-structure`: projected time and memory of a large structure on more ranks."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Annotated, Any

@@ -1,7 +1,5 @@
 """`pipeline-core readers`: the raw formats that datasets can be read from."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict
 

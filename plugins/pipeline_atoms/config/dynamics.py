@@ -1,7 +1,5 @@
 """Molecular dynamics: an entry of `infer.md` and `learn.md`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, model_validator

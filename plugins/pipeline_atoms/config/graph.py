@@ -1,7 +1,5 @@
 """The section `graph`: neighbours of atoms."""
 
-from __future__ import annotations
-
 from typing import Literal, Self
 
 from pydantic import model_validator

@@ -1,7 +1,5 @@
 """The section `infer`: use of a trained potential."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Self

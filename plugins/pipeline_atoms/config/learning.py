@@ -1,7 +1,5 @@
 """The section `learn` of an experiment: active learning in rounds."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator

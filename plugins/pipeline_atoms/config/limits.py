@@ -1,7 +1,5 @@
 """Limits of numbers of atoms, by the memory of this machine."""
 
-from __future__ import annotations
-
 import math
 from typing import Annotated, Final
 

@@ -1,7 +1,5 @@
 """Properties of materials that the stage `infer` calculates with a trained potential."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 

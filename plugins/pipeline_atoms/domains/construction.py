@@ -6,8 +6,6 @@ graph, so that the own edges alone determine which senders belong to other ranks
 other ranks need, and which edges have their reverse there. No rank needs more of the graph.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from typing import Protocol, runtime_checkable
 

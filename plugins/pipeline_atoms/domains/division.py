@@ -1,7 +1,5 @@
 """Parts of a rank in the structures of a split, for training with domain decomposition."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable

@@ -1,7 +1,5 @@
 """Owner rank of each atom of a structure, chosen without the whole graph on any rank."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Self
 

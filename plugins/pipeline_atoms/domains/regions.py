@@ -6,8 +6,6 @@ on atoms up to 2 n edges away. A rank that has all of them calculates the forces
 and its part of energy and virial, exactly and without communication.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

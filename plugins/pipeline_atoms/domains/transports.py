@@ -1,7 +1,5 @@
 """Choice of the transport for halo exchange between ranks that share a structure."""
 
-from __future__ import annotations
-
 import torch
 
 from pipeline_core.distributed.ranks import Ranks

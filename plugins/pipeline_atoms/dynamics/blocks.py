@@ -1,7 +1,5 @@
 """Block averaging: standard errors of averages over a run."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

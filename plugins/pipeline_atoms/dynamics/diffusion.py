@@ -1,7 +1,5 @@
 """Self-diffusion from mean square displacements, with errors from blocks of a run."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import h5py

@@ -1,7 +1,5 @@
 """Molecular dynamics with a calculator: trajectory, observables and their summary."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import time

@@ -1,7 +1,5 @@
 """Frames of a molecular-dynamics run: storage and summary."""
 
-from __future__ import annotations
-
 from typing import IO, Any, Final
 
 import h5py

@@ -17,8 +17,6 @@ thermostat that counts 3 N heats a cell of eight atoms to 8/7 of the wanted temp
 [4] G. J. Martyna, D. J. Tobias, M. L. Klein, J. Chem. Phys. 101, 4177 (1994), doi:10.1063/1.467468.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from operator import attrgetter
 from typing import Any, Final

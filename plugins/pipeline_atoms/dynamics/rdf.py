@@ -1,7 +1,5 @@
 """Radial distribution functions of trajectories."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from itertools import combinations_with_replacement
 from typing import Final

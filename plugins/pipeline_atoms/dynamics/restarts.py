@@ -5,8 +5,6 @@ The frames between two restarts are a *segment*, two files that never change onc
 incomplete files of a killed job are not counted, and are overwritten.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """Start structures of inference: samples of the dataset, or files."""
 
-from __future__ import annotations
-
 import math
 
 import ase.io

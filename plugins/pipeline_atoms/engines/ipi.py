@@ -5,8 +5,6 @@ Commun. 236, 214 (2019), in Hartree and Bohr with ASE's values; the virial is mi
 the volume.
 """
 
-from __future__ import annotations
-
 import re
 import socket
 import time

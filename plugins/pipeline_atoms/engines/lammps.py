@@ -3,8 +3,6 @@
 See https://docs.lammps.org/fix_external.html for quantities, units and their order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Trained potentials as models of torch-sim, which moves many structures in one batch."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -29,8 +29,6 @@ of the scores.
     (2022), doi:10.1088/2632-2153/aca7b1.
 """
 
-from __future__ import annotations
-
 from math import ceil
 from typing import Any, Final, Literal
 

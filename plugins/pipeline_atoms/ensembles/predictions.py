@@ -3,8 +3,6 @@
 Everything is read from the prediction files of the members, which each of them has written.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Energies along paths between two minima."""
 
-from __future__ import annotations
-
 from pipeline_atoms.figures.properties import make_rows, name_panel, read_properties
 from pipeline_core.figures import Drawn, style
 from pipeline_core.figures.formats import format_number

@@ -1,7 +1,5 @@
 """The figures of potentials and what they are used for, in the order of the report."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Uncertainty of a committee: calibration of its intervals."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Figure of a dataset of structures: samples of each group, sizes of forces and of structures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Any, Final

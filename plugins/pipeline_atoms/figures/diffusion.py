@@ -1,7 +1,5 @@
 """Self-diffusion in molecular dynamics: mean square displacements and coefficients."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

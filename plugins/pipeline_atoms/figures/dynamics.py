@@ -1,7 +1,5 @@
 """Figures of molecular dynamics: conserved energy, temperature, radial distribution functions."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Final
 

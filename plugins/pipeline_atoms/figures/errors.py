@@ -1,7 +1,5 @@
 """Figures of errors of forces, by element and by the size of the force."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import partial
 from typing import Final

@@ -1,7 +1,5 @@
 """Numbers, tables, warnings and code on the use of potentials."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pipeline_atoms.figures import (

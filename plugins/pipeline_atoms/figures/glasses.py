@@ -1,7 +1,5 @@
 """Figures of amorphous structures: energy during cooling, and radial distribution functions."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

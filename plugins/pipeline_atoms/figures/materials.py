@@ -1,7 +1,5 @@
 """Figures of relaxed structures, equations of state, elastic constants, and defects."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figures of phonons: bands, density of states, thermodynamics."""
 
-from __future__ import annotations
-
 import numpy as np
 from matplotlib.axes import Axes
 

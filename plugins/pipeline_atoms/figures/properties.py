@@ -1,7 +1,5 @@
 """Tables and warnings of properties of materials from the trained potential."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final

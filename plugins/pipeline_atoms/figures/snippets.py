@@ -1,7 +1,5 @@
 """Code for the report that loads the potential and the trajectories of an experiment."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Uncertainty of forces in dynamics of a committee."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -9,8 +9,6 @@ distribution of errors (sign test; W. J. Conover, Practical Nonparametric Statis
 which gives its confidence interval.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Label coverage of the frames of a source, and the errors if labels are missing."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Import of a dataset from beginning to end."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

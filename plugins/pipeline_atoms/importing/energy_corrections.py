@@ -6,8 +6,6 @@ doi:10.1038/s41598-021-94550-5, as implemented in pymatgen. Potentials trained o
 CHGNet, predict corrected energies.
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Mapping
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Names of the groups that samples belong to."""
 
-from __future__ import annotations
-
 from pathlib import PurePosixPath
 
 from pipeline_atoms.importing.sources import RawSource

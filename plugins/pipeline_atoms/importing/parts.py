@@ -1,7 +1,5 @@
 """Import of one dataset file: reading, checking and converting its sources, and its split."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 from operator import methodcaller

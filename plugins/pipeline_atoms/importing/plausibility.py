@@ -5,8 +5,6 @@ a dataset file gives the allowed range. Limits are wide: damaged data exceed the
 broken structures for training do not.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple

@@ -7,8 +7,6 @@ with the weight √n, which gives the same e as all samples one by one; blocks o
 reduced by QR, so that memory does not grow with their number and nothing is squared.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice

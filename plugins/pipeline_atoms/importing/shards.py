@@ -5,8 +5,6 @@ shard, and results are used in the order of the files: an import is the same for
 processes. Large files are read by the main process, and checked by worker processes.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace

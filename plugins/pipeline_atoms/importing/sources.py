@@ -1,7 +1,5 @@
 """Sources of a dataset: their raw files, readers and unit factors."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress

@@ -14,8 +14,6 @@ stress, and frames without a cell the forces, with x in place of s h; `agreement
 pairs.
 """
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Any, Final

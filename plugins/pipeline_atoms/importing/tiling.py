@@ -7,8 +7,6 @@ A cell repeated n = n₁n₂n₃ times along its periodic vectors describes the 
 and magnetic moments are repeated like the forces, so that the magnetic order is kept.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any, Final

@@ -10,8 +10,6 @@ Norms are Frobenius norms, estimated from random directions v_k: with independen
 (v_k · M v_l)² has the mean |M|², and (v_k · f)² the mean |f|².
 """
 
-from __future__ import annotations
-
 from copy import deepcopy
 from itertools import combinations
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Places of elements among the elements of a network."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Conversion of models trained by other programs into `model.pt`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

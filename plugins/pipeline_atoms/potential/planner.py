@@ -1,7 +1,5 @@
 """Cache of quantities that a model derives from the graph of a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 

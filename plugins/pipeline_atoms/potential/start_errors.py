@@ -11,8 +11,6 @@ element. If nothing else differs, |m| is many times s, and other energies of fre
 cure; training would spend epochs on it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Task of interatomic potentials: training and evaluation on data and graphs of the engine."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial

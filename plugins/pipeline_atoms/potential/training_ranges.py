@@ -1,7 +1,5 @@
 """Ranges of the training structures of a potential, for the card of the model."""
 
-from __future__ import annotations
-
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping

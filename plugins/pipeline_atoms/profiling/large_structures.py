@@ -5,8 +5,6 @@ ranks, see `parts`. All else is projected: parts are cubes of equal numbers of a
 extrapolated from one cube, and the time of messages follows from the network.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Barriers of minimum-energy paths, by the nudged elastic band."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any, Final
 

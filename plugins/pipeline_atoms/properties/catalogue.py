@@ -1,7 +1,5 @@
 """Calculation of all properties of an experiment, one after the other."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial

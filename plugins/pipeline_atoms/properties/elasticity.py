@@ -1,7 +1,5 @@
 """Elastic constants from the stress of strained cells."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Equations of state: energy against volume."""
 
-from __future__ import annotations
-
 import warnings
 
 import numpy as np

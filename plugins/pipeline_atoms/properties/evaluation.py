@@ -1,7 +1,5 @@
 """Energies and forces of many structures, in batches for a `Potential`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Findings of a property calculation: a summary of numbers, and arrays for figures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any

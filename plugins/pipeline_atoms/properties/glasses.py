@@ -1,7 +1,5 @@
 """Amorphous structures: a crystal is melted, cooled at a constant rate, annealed and relaxed."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Relaxation of structures by ASE's optimizers, with a summary of the result."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Supercells by the distance of their faces, and symmetry-inequivalent sites."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

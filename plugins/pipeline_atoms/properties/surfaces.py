@@ -1,7 +1,5 @@
 """Surface energies of slabs, which pymatgen cuts."""
 
-from __future__ import annotations
-
 import warnings
 from functools import partial
 

@@ -1,7 +1,5 @@
 """Formation energies of vacancies."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from statistics import fmean

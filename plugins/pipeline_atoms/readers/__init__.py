@@ -5,8 +5,6 @@ the file and states their units and the sign of the stress; the data stage conve
 cannot be read is yielded as a `BadFrame`, so that one damaged frame does not lose the file.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

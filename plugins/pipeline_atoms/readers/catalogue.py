@@ -1,7 +1,5 @@
 """Built-in formats, and the common function to open a file of any format."""
 
-from __future__ import annotations
-
 import lzma
 import zlib
 from collections.abc import Iterable, Iterator, Mapping

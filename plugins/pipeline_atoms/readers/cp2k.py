@@ -12,8 +12,6 @@ the same name or the one that the output states, or in a tree `inputs` that mirr
 `outputs`.
 """
 
-from __future__ import annotations
-
 import functools
 import re
 from collections.abc import Iterator, Mapping

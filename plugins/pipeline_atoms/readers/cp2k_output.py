@@ -5,8 +5,6 @@ in the table of the forces (prefix `FORCES|` since 2025) and in the table of the
 `STRESS|` since 8.1).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import InitVar, dataclass, field

@@ -12,8 +12,6 @@ The virial is -∂E/∂ε, positive if the cell tends to expand; with the volume
 meV.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from tokenize import TokenError

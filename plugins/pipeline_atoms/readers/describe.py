@@ -1,7 +1,5 @@
 """Contents of the first frames of a file, and suggestions for the name of a missing label."""
 
-from __future__ import annotations
-
 import difflib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping

@@ -10,8 +10,6 @@ declaration under energy, forces, stress and magmoms. A file often holds predict
 under the plain names beside reference labels under other names, so that a guess would mix the two.
 """
 
-from __future__ import annotations
-
 import difflib
 import functools
 import re

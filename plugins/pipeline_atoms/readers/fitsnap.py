@@ -12,8 +12,6 @@ be wrong: the W-Be set of Wood et al. (Phys. Rev. B 99, 184305) states bar for n
 with its energies only as kbar; a dataset file corrects this by declaring the unit of the stress.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import tarfile

@@ -1,7 +1,5 @@
 """Checks of every frame, and small conversions that several formats share."""
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final

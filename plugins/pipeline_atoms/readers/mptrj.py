@@ -11,8 +11,6 @@ corrections (CHGNet, Deng et al. 2023, https://doi.org/10.1038/s42256-023-00716-
 corrected energies).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -3,8 +3,6 @@
 An OUTCAR has fewer digits than a vasprun.xml, but also the magnetic moments of the sites.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field

@@ -6,8 +6,6 @@ model that derives forces from energies can fit no other pair exactly. The Mater
 tabulates `e_0_energy`, extrapolated to zero smearing; without partial occupation the two agree.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import zip_longest

@@ -9,8 +9,6 @@ electronic step, added to the free energy of the ionic step. The latter includes
 PSTRESS, which is subtracted.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import BinaryIO, Final

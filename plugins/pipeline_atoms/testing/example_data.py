@@ -1,7 +1,5 @@
 """Small example data, labelled in a second by the effective-medium theory of ASE."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from io import StringIO
 from typing import Any, Final

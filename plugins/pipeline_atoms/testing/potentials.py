@@ -1,7 +1,5 @@
 """Conformance tests that every interatomic potential passes, whatever its weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from copy import deepcopy
 from typing import ClassVar

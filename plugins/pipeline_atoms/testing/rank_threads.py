@@ -1,7 +1,5 @@
 """Ranks as threads of one process, with messages through queues."""
 
-from __future__ import annotations
-
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """Convolutions of a compiled CHGNet in sequence, forward and reverse."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple, cast
 
 import torch

@@ -1,7 +1,5 @@
 """Lengths of bonds and angles between them, and the reverse pass to the vectors of edges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Self

@@ -1,7 +1,5 @@
 """Layers of a compiled CHGNet, forward and reverse."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

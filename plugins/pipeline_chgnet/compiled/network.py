@@ -1,7 +1,5 @@
 """Compiled CHGNet for inference."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from copy import deepcopy

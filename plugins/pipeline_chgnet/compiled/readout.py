@@ -1,7 +1,5 @@
 """Readout: energies of atoms from their features, forward and reverse."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import cast
 

@@ -1,7 +1,5 @@
 """Splines of CHGNet's functions of bond lengths and angles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

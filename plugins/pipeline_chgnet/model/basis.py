@@ -4,8 +4,6 @@ They are evaluated in the precision of the geometry, which is double: in single 
 of 31 pi r / cutoff has an error of 1e-5, and that error dominates the noise of the forces.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, Final
 

@@ -10,8 +10,6 @@ A positive scalar attracts. The sum of the forces of a structure is zero, since 
 forces rotate with it, since the scalars are invariant. They are not the gradient of an energy.
 """
 
-from __future__ import annotations
-
 from typing import Final, NamedTuple
 
 import torch

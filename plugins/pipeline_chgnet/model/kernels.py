@@ -5,8 +5,6 @@ of the parts: a map runs over the rows of its part, the sum over messages. The m
 which are as many as messages, runs together with the sum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final

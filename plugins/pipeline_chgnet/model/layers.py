@@ -4,8 +4,6 @@ Equations (4), (5) and (6) of Zhou et al., arXiv:2412.20796, for the network of 
 Mach. Intell. 5, 1031 (2023).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """The CHGNet potential, version 0.3.0."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 

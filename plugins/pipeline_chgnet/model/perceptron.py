@@ -1,7 +1,5 @@
 """Gated perceptron of CHGNet: its parameters, and the maps that messages apply."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import NamedTuple

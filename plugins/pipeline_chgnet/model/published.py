@@ -1,7 +1,5 @@
 """Published weights, read from an installed `chgnet` package without importing it."""
 
-from __future__ import annotations
-
 import importlib.util
 from pathlib import Path
 from typing import Final

@@ -1,7 +1,5 @@
 """Topology of messages in a batch: plans of gathers and sums, made once for all layers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar, Self
 

@@ -3,8 +3,6 @@
 H(k) = Σ_R H(R) exp(2πi k·R) with k in units of the reciprocal lattice vectors, and S(k) likewise.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -10,8 +10,6 @@ For overlaps this is exact but for the error of the spline. For Hamiltonians it 
 a model has to beat: it ignores the surroundings of a pair.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from math import ceil
 from typing import Final

@@ -1,7 +1,5 @@
 """Reader of CP2K's output of a run that has written its matrices."""
 
-from __future__ import annotations
-
 import io
 import re
 from collections.abc import Mapping

@@ -5,8 +5,6 @@ images. R refers to atoms wrapped into [-1/2, 1/2) of the cell. Without, the mat
 Gamma point, sums over all images, which can be separated only if the cell is large enough.
 """
 
-from __future__ import annotations
-
 import re
 from dataclasses import replace
 from pathlib import Path

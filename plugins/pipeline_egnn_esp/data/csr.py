@@ -1,7 +1,5 @@
 """CP2K's files of sparse matrices: one element a line, or one Fortran record each."""
 
-from __future__ import annotations
-
 import io
 import warnings
 import zlib

@@ -9,8 +9,6 @@ orbital_types.dat    a line an atom: degree of each of its shells
 info.json            isspinful, fermi_level
 """
 
-from __future__ import annotations
-
 import json
 import warnings
 from collections.abc import Mapping

@@ -1,7 +1,5 @@
 """Conversion of single matrix elements, as programs write them, to blocks of atom pairs."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Checks of the matrices of every structure; each error names the likely cause."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 from typing import Final
 

@@ -3,8 +3,6 @@
 Both take real harmonics with positive signs, so that only places differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -4,8 +4,6 @@ Elements are real numbers, or whole ones: then `H_powers` and `S_powers` have an
 block, and the elements 0, -1, 1, -2, 2, ... times two to this power are the numbers 0, 1, 2, ...
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final

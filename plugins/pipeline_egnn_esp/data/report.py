@@ -1,7 +1,5 @@
 """Report of the data stage on matrices: the report file and the summary on the screen."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

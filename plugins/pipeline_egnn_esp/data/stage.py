@@ -8,8 +8,6 @@ A sample holds one of each hermitian pair of blocks. Beside the shared fields of
 where the atoms and the attribute `basis` of the file determine the rows and columns of a block.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path, PurePosixPath

@@ -1,7 +1,5 @@
 """Matrices as CP2K prints them: a text file for each periodic image."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -18,8 +18,6 @@ of the overlap. `run.metrics` has the layout of the engine, with the quantities 
 and the key `training`: `structures`, `atoms` of the largest one, and optimizer `steps`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import nullcontext
 from copy import deepcopy

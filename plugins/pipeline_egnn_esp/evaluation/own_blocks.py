@@ -5,8 +5,6 @@ one of its atoms at either end, for structures of any size; rank 0 collects and 
 a few at a time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final

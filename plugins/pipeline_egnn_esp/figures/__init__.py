@@ -1,7 +1,5 @@
 """Figures of a trained model: its errors by distance and by orbitals, its bands."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pipeline_core.figures import Figure

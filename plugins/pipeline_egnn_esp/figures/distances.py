@@ -1,7 +1,5 @@
 """Figure 8, a: elements of H against the distance of their atoms, and the errors of the same."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

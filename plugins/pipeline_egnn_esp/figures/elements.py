@@ -1,7 +1,5 @@
 """Elements of matrices on the held-out split, with the distance and the orbitals of each."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Bands and density of states of a predicted Hamiltonian, beside those of the data."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Figure 8, c: distributions of errors by shell of distance and by pair of orbitals."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

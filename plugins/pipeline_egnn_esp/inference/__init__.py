@@ -25,8 +25,6 @@ the run holds one group a structure, which the reader `packed` takes if it has t
 | `bands/`           | `k`, `x`, `ticks`, attribute `labels`; `predicted`, `reference`, (n_k, n)  |
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 SCHEMA: Final = "plugin/egnn_esp/inference"

@@ -1,7 +1,5 @@
 """Collection of blocks from all ranks into one file of matrices, some atoms at a time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise

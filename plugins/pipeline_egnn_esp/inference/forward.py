@@ -12,8 +12,6 @@ Between passes ranks exchange the ghost atoms (halo exchange). Results equal tho
 module but for rounding.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Prediction of all structures of an experiment, one after the other."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Memory plan of a prediction, computed before it starts."""
 
-from __future__ import annotations
-
 import socket
 from dataclasses import asdict, dataclass
 from typing import Any, Final

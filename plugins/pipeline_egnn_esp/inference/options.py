@@ -1,7 +1,5 @@
 """Section `infer`: structures whose Hamiltonian is predicted, and the outputs made from it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, Self
 

@@ -1,7 +1,5 @@
 """A matrix as a picture: the largest element of each pixel."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Slots in which the two edges of a pair are summed into one block."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

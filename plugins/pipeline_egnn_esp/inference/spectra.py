@@ -1,7 +1,5 @@
 """Levels, density of states and bands of predicted matrices, beside those of the data if any."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Exact matrices of repeated cells, from the matrices of one cell by translation."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property
 

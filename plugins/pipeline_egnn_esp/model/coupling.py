@@ -8,8 +8,6 @@ with the 3j symbols w of e3nn. With the factor √(2L+1) both ways the change is
 errors of y and of H are equal, so no degree weighs more than another in a loss.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from math import sqrt

@@ -1,7 +1,5 @@
 """Output heads: features of atoms and edges to blocks of a matrix between orbitals."""
 
-from __future__ import annotations
-
 from math import sqrt
 
 import torch

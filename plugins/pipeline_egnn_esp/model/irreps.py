@@ -5,8 +5,6 @@ first reads and writes all channels. With parity unnatural components first appe
 between orders m and -m, hence not in order 0; atoms receive them a layer later.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

@@ -9,8 +9,6 @@ With `parity` some channels are of unnatural parity (`channels`). All features a
 blocks of the first layers leave out channels and components that are still zero (`irreps`).
 """
 
-from __future__ import annotations
-
 from math import sqrt
 
 import torch

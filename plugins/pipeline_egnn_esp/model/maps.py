@@ -8,8 +8,6 @@ weights mix parities. The remaining blocks are joined to one matrix with zeros b
 features then go through one product and are not copied.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import isqrt, sqrt
 

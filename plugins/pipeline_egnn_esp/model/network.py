@@ -1,7 +1,5 @@
 """eGNN-ESP network, from atoms and edges to the blocks of a matrix between their orbitals."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import torch

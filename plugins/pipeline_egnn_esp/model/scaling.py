@@ -7,8 +7,6 @@ is the root mean square of the residual in the training structures, so that the 
 network are of order 1 at all distances, and its errors are small where blocks are small.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import ceil

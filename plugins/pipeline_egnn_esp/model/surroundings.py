@@ -1,7 +1,5 @@
 """First features of edges from the atoms around their middle."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import torch

@@ -4,8 +4,6 @@ Only elements with labels count, without padding. Sums and counts are kept separ
 parallel ranks with unequal shares add up to the loss of the whole batch.
 """
 
-from __future__ import annotations
-
 from typing import Final, Literal
 
 from torch import Tensor

@@ -9,8 +9,6 @@
 Results are float64 for links of any precision.
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 
 import torch

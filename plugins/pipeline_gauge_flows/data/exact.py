@@ -11,8 +11,6 @@
 Drouffe and Zuber, Phys. Rept. 102, 1 (1983).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import pairwise, product

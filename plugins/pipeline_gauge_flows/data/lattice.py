@@ -5,8 +5,6 @@ numbered row by row, the last direction fastest. Direction 0 is time. A gauge tr
 U_mu(x) to O(x) U_mu(x) O(x + mu)^dag.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import combinations

@@ -1,7 +1,5 @@
 """Products of links along paths, and traces of closed loops."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

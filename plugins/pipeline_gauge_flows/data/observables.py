@@ -1,7 +1,5 @@
 """Gauge-invariant observables of link configurations, in float64 or complex128."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Stage `data`: an ensemble of link configurations, generated or read, or none."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

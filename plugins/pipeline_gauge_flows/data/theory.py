@@ -8,8 +8,6 @@ planes, so that the strong-coupling series up to the first cube is
 The first neglected term, of order u^10, are two cubes with a common face.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import combinations
 from math import comb

@@ -7,8 +7,6 @@ proposals of its Markov chain; heat bath and HMC need 2 tau_int updates; tau_int
 No cost is given for a flow whose weights have too long a tail, or whose chain was stuck.
 """
 
-from __future__ import annotations
-
 import json
 import time
 from collections.abc import Mapping

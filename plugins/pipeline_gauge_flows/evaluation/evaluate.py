@@ -1,7 +1,5 @@
 """Stage `evaluate` of a trained flow."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """Summary of a flow in one sentence and a few numbers, for the first page of a report."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

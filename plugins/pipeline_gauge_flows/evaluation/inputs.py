@@ -1,7 +1,5 @@
 """Inputs of evaluation and inference: the trained flow, and configurations of a dataset."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -4,8 +4,6 @@ A proposal U' is accepted with probability min(1, w(U') / w(U)), so that the cha
 distribution exp(-S) / Z for any flow (Albergo, Kanwar and Shanahan, arXiv:1904.12072).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

@@ -10,8 +10,6 @@
 | `polyakov_abs`    | magnitude of that mean                                                      |
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 

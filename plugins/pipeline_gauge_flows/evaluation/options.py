@@ -1,7 +1,5 @@
 """Section `evaluate`: samples of a trained flow, and their comparisons."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from pydantic import Field

@@ -10,8 +10,6 @@ of Zhang and Stephens, Technometrics 51, 316 (2009).
 | above     | far more samples are needed than there are; errors are too small                  |
 """
 
-from __future__ import annotations
-
 from math import ceil, log10, sqrt
 
 import numpy as np

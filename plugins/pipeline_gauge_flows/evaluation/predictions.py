@@ -11,8 +11,6 @@ The file has the layout of all sample files (`pipeline_core.artifacts.samples`):
 | `plaquette`     | mean of Re tr P / N in each plane, (planes,)                                  |
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Report on a flow on one lattice, from the series of its samples."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any

@@ -5,8 +5,6 @@ functions of them take their correlations into account. For few values with a lo
 such as weights of a poor flow, errors are too small: see `pareto`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from math import ceil

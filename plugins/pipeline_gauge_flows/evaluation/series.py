@@ -4,8 +4,6 @@ Configurations depend on their number alone, and batches do not depend on the wo
 are the same for any number of ranks. Links are held for one batch only.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any

@@ -11,8 +11,6 @@ With r = w |det M|^2 / |det M'|^2, w from `fermions.shots` and exact determinant
 where w_i is the weight of the flow of links with exact determinants. All groups of n shots count.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

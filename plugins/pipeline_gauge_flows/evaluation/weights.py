@@ -14,8 +14,6 @@ Samples of q have no information about regions that the flow never reaches; conf
 Results are arrays (1 + n_resamples,), see `resampling`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 import numpy as np

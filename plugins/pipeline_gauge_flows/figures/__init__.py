@@ -1,7 +1,5 @@
 """Figures of every flow."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pipeline_core.figures import Figure

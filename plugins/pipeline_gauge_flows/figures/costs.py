@@ -1,7 +1,5 @@
 """Cost of an independent configuration, by flows and by Markov chains."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pipeline_core.figures import Drawn, tabulate

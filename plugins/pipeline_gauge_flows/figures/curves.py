@@ -1,7 +1,5 @@
 """Training curves of a flow: effective sample size and divergence by optimizer steps."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final

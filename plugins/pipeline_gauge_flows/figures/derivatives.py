@@ -1,7 +1,5 @@
 """Derivatives by a parameter of the action: flows, epsilon-reweighting, independent ensembles."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

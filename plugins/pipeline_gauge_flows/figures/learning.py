@@ -1,7 +1,5 @@
 """Learning curves of flows, with losses of either sign."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Averages by the flow compared with theory and an ensemble of the same action."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Log Z between its bounds, by the flow and by theory."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence, Set
 from typing import Final
 

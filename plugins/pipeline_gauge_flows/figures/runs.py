@@ -1,7 +1,5 @@
 """Trained flows for figures: evaluated runs, and groups that differ only in the seed."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Effective sample size with noise shots of pseudofermions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pipeline_core.figures import Drawn, Rows, style

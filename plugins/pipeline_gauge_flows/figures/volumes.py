@@ -1,7 +1,5 @@
 """Effective sample size as a function of the volume."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Distribution of the weights of a flow, under the flow and under its target."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

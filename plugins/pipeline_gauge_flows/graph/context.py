@@ -1,7 +1,5 @@
 """Tables of one layer on one lattice: its active links, and frozen paths beside them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

@@ -5,8 +5,6 @@ with or added to other such products. A path is a tuple of steps: mu for a forwa
 direction mu, -1 - mu for a backward one, as in `loops.multiply_path`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Self
 

@@ -1,7 +1,5 @@
 """Derivatives from correlated ensembles: configurations of a dataset before and after a flow."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

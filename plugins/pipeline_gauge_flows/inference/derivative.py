@@ -18,8 +18,6 @@ Differences equal the mean of the derivatives at both ends up to the square of t
 reported, too. All are computed from the same resampled configurations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

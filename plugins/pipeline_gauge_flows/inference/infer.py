@@ -1,7 +1,5 @@
 """All requested uses of a trained flow."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from functools import partial

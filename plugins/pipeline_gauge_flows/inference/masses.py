@@ -11,8 +11,6 @@ Equations are of arXiv:2502.00263. With O of Eq. 16 the momentum fraction of glu
 share one covariance matrix: M is the same function of the means for all ensembles.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Section `infer`: configurations to be written, derivatives by correlated ensembles."""
 
-from __future__ import annotations
-
 from typing import Annotated, Literal
 
 from pydantic import Field

@@ -1,7 +1,5 @@
 """Pion observables for derivatives: correlators, masses and matrix elements."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final

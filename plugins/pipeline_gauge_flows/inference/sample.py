@@ -4,8 +4,6 @@
 programs are `samples/00000.ildg` or `samples/00000.nersc` and so on, which state their action.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from itertools import islice

@@ -1,7 +1,5 @@
 """Second ensemble, generated like the dataset's, at the other end of the step."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ The paths that close a loop with an active link also close loops with each other
 tr S_i S_j^dag, of four to six links. They are gauge invariant and frozen.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import pairwise
 

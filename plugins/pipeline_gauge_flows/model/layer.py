@@ -1,7 +1,5 @@
 """Layer of a flow: a map of active links, conditional on frozen links."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 

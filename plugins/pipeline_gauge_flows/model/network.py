@@ -1,7 +1,5 @@
 """Flow as a trainable module: maps batches of configurations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import ClassVar, Final
 

@@ -19,8 +19,6 @@ signs, sites connected by two hops in a straight line by all of them.
 Abbott et al., arXiv:2502.00263, section 3, and arXiv:2207.08945 for pseudofermions of flows.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Final, NamedTuple
 

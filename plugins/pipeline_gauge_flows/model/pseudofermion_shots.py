@@ -10,8 +10,6 @@ The mean of w over chi is |det M'|^2 / |det M|^2, unlike the mean of log w: shot
 are averaged before any logarithm is taken.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -11,8 +11,6 @@ everywhere; and a local diffeomorphism of SU(N), which is compact and simply con
 is bijective.
 """
 
-from __future__ import annotations
-
 from math import sqrt
 from typing import Final
 

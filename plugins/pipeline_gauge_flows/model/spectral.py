@@ -10,8 +10,6 @@
 The map L' = W L has a conjugation-equivariant W, and U' = W U.
 """
 
-from __future__ import annotations
-
 from math import prod
 
 import torch

@@ -12,8 +12,6 @@ Eq. 6 as printed is the adjoint of a term that Eq. 7 can add to S_mu. Here, as U
 R_mu,nu = S_nu(x) S_mu(x+nu) S_nu(x+mu)^dag and L_mu,nu = S_nu(x-nu)^dag S_mu(x-nu) S_nu(x-nu+mu).
 """
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import torch

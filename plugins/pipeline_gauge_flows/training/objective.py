@@ -12,8 +12,6 @@ The first is trained, the others have weight zero in the loss. Terms are sums ov
 configurations, so that an all-reduce over ranks gives the totals.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import torch

@@ -10,8 +10,6 @@ sign of a mode is fixed: of its large components (at least three quarters of the
 first in the order C C H H H H, x y z, is positive. Components are those of m^(1/2) x.
 """
 
-from __future__ import annotations
-
 import atexit
 from collections.abc import Callable
 from dataclasses import dataclass

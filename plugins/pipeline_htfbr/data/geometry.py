@@ -3,8 +3,6 @@
 The functions of positions are differentiable twice, so that forces and Hessians follow by autograd.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -21,8 +21,6 @@ nor to this surface. The damping, like all terms, is a product over coordinates,
 a sum of products: the terms are L^T C R with products L of bonds and R of angles.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache

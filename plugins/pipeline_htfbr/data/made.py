@@ -1,7 +1,5 @@
 """Result of a source before it is checked and split."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any

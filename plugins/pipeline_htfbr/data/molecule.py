@@ -1,7 +1,5 @@
 """The coordinates of a surface as functions of the positions of atoms."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal, Self

@@ -1,7 +1,5 @@
 """Validation of points before they are written."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

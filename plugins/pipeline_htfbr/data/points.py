@@ -4,8 +4,6 @@ Coordinates stay in the units in which they are declared, since they are the var
 energies are in eV like all energies of the engine, and gradients in eV per unit of the coordinate.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Report of the data stage on points: the report file and the summary on the screen."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import asdict
 from typing import Any, Final

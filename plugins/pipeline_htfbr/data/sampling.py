@@ -1,7 +1,5 @@
 """Source `hono`: points of an exact surface, on a grid or uniform in its domain."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

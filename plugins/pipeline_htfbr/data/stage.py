@@ -1,7 +1,5 @@
 """Stage `data`: points of a potential energy surface, generated or read from tables."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path

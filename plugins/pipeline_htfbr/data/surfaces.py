@@ -1,7 +1,5 @@
 """Exact surfaces, which can be evaluated and compared at any point."""
 
-from __future__ import annotations
-
 from typing import Protocol
 
 import numpy as np

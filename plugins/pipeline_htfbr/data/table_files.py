@@ -1,7 +1,5 @@
 """Files of columns or arrays: CSV with a header row, HDF5, NPZ."""
 
-from __future__ import annotations
-
 import csv
 import io
 import zlib

@@ -1,7 +1,5 @@
 """Source `points`: points with energies, and gradients if there are any, from tables."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ variance 1/2 each; every second one gets up to 60 % more momentum. It follows q'
 p' = -(∂V/∂q)/ħ by the velocity Verlet method.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor

@@ -19,8 +19,6 @@ key `surface`:
 | `errors`            | by place (train, val, test, grid, off_grid), see `errors_of`              |
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """Figures of fitted surfaces and their errors."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Final
 

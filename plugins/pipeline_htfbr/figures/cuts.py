@@ -1,7 +1,5 @@
 """Cuts through a surface: the fit beside the exact one."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Energies of the points, and errors of the fits in energy windows."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Errors and times of all variants of a surface: the data of the HT-FBR figures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any

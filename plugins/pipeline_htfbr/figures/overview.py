@@ -1,7 +1,5 @@
 """A table of all fits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Minima and saddle points of the fits beside those of the exact surface, as a table."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Cuts and stationary points of a surface, read from `run.inference` for figures."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any, Final

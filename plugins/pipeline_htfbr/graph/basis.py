@@ -10,8 +10,6 @@
 x is the coordinate, [a, b] its domain, p its period.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal

@@ -1,7 +1,5 @@
 """Stage `graph`: the dimension tree, the leaves, and the tables of their functions."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass

@@ -1,7 +1,5 @@
 """Dimension tree: the order in which coordinates are combined."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from pipeline_kernels.tree import Node

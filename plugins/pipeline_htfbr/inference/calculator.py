@@ -1,7 +1,5 @@
 """The fitted surface of a molecule as an ASE calculator."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from copy import deepcopy
 

@@ -1,7 +1,5 @@
 """Cuts through a surface: one or two coordinates vary, the others stay at the minimum."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Domain of a fitted surface, and its symmetry-equivalent points."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

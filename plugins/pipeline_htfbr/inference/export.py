@@ -1,7 +1,5 @@
 """A fitted surface as files for other programs: sum of products and hierarchical form."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from dataclasses import asdict

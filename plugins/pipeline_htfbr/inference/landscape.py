@@ -3,8 +3,6 @@
 Points are (n, d) in the units of the coordinates, energies in eV.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

@@ -26,8 +26,6 @@ s = 2 (x - a)/(b - a) - 1:
     fourier    1, cos(2 pi x/p), sin(2 pi x/p), cos(2 pi 2 x/p), ...
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import sys

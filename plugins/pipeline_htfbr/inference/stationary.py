@@ -5,8 +5,6 @@ Miller, J. Chem. Phys. 75, 2800 (1981)): downhill along all of them to a minimum
 lowest to a saddle point, with the length of Newton's step up to a trust radius.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import combinations

@@ -8,8 +8,6 @@ replacing all tensors and basis functions by their largest absolute values. At t
 coefficients of the dropped products are added up exactly.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 

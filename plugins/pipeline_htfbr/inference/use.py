@@ -1,7 +1,5 @@
 """All requested uses of a fitted surface, one after the other."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict

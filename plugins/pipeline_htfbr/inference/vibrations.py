@@ -6,8 +6,6 @@ eigenvalues of G F (E. B. Wilson, J. Chem. Phys. 7, 1047 (1939)): the non-zero e
 mass-weighted Cartesian Hessian: neither translation nor rotation changes a variable.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Fitting a surface: stage `train` by the method of the experiment."""
 
-from __future__ import annotations
-
 from pipeline_core.hookspecs import Summary
 from pipeline_core.project.run import Run
 from pipeline_htfbr.options import HTTrainOptions
@@ -21,6 +19,7 @@ def train_surface(run: Run) -> Summary | None:
         from pipeline_htfbr.training.solver import solve_surface
 
         return solve_surface(run)
-    from pipeline_htfbr.training.resident import train_resident
+    from pipeline_htfbr.training.fit import train_by_gradients
+    from pipeline_htfbr.training.resident import RESIDENT
 
-    return train_resident(run)
+    return train_by_gradients(run, RESIDENT)

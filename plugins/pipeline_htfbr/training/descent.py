@@ -5,8 +5,6 @@ each divided by the number of all points. So the weights are independent of the 
 rounding.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -4,8 +4,6 @@ As in the shared trainer, all ranks take the same decisions. Unlike there, only 
 between two records, `train.record_every` epochs apart: a step takes about a millisecond.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

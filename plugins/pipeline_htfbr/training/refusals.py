@@ -1,7 +1,5 @@
 """Validation of training options, and warnings."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Mapping
 from typing import Final

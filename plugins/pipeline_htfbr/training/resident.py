@@ -1,21 +1,13 @@
 """Gradient steps over points that stay in memory, with the analytic gradient of the tree."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Final
 
 import torch
 
-from pipeline_core.project.run import Run
-from pipeline_htfbr.training.fit import Method, train_by_gradients
+from pipeline_htfbr.training.fit import Method
 from pipeline_htfbr.training.shares import Plan, Step, Steps, StepShare
 from pipeline_htfbr.training.tabulated import Table
-
-
-def train_resident(run: Run) -> dict[str, Any]:
-    """Fit the surface of a run; see `train_by_gradients`."""
-    return train_by_gradients(run, Method(select_steps, lambda module: module.evaluate_table))
 
 
 def select_steps(table: Table, plan: Plan, device: torch.device) -> Steps:
@@ -31,3 +23,6 @@ def _select(table: Table, parts: Iterable[StepShare], device: torch.device) -> I
     for part in parts:
         numbers = map(torch.from_numpy, part.batches)
         yield Step(part.n_points, [table.select(points).to(device) for points in numbers])
+
+
+RESIDENT: Final = Method(select_steps, lambda surface: surface.evaluate_table)

@@ -1,7 +1,5 @@
 """Assignment of points to steps, ranks and micro-batches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal, NamedTuple

@@ -4,8 +4,6 @@ f = (V - shift)/scale is fitted. Its derivatives are by s, which runs from -1 to
 domain of a coordinate, so that all derivatives have the same unit.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
 from typing import Any, Self

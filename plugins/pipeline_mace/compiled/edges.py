@@ -1,7 +1,5 @@
 """Edge terms of a compiled MACE besides weights: densities of neighbours, and repulsion."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """Layers of a compiled MACE, forward and reverse."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import NamedTuple
 

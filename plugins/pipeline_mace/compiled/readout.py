@@ -1,7 +1,5 @@
 """Readout with constant weights: energies of atoms from invariant features, forward and reverse."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

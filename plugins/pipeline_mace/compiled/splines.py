@@ -1,7 +1,5 @@
 """Radial networks of a trained model as splines."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 

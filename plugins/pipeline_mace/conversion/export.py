@@ -4,8 +4,6 @@ As all files of mace-torch, the file holds a pickle: when loaded, this one makes
 `ScaleShiftMACE` with its own constructor and load our weights.
 """
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Conversion of networks of mace-torch: options, elements and weights, all from one file."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence

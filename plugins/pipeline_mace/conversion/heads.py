@@ -1,7 +1,5 @@
 """Energy heads: adding heads to a trained network, choosing heads of a network of mace-torch."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace

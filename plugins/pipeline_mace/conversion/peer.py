@@ -3,8 +3,6 @@
 Most settings follow from its state; `PeerOptions` holds those that do not.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

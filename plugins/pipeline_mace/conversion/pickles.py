@@ -6,8 +6,6 @@ Names outside of the packages that networks are made of are refused, so that rea
 would run code stops with an error.
 """
 
-from __future__ import annotations
-
 import math
 import pickle
 import struct

@@ -6,8 +6,6 @@ the files in the Git repository https://github.com/ACEsuit/mace-off
 (commit 91a78c5a9c300d1104700d9352c8bfe449227737); no published hashes of the others were found.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -5,8 +5,6 @@ of the table names a tensor of mace-torch's `ScaleShiftMACE` and the views of ou
 hold it, in its order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 

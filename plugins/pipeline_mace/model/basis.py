@@ -1,7 +1,5 @@
 """Functions of an edge: radial basis, spherical harmonics, and the repulsion of a pair."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import pi, sqrt
 

@@ -4,8 +4,6 @@ A product of commuting factors is a polynomial. Two sets of couplings that span 
 describe the same products, with weights that are linear in each other.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor

@@ -1,7 +1,5 @@
 """Senders and receivers of edges, and pairs of edges with equal distance."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

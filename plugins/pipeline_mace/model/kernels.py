@@ -1,7 +1,5 @@
 """Implementations of the costly operations of a layer: fused, or written as the formulas read."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final

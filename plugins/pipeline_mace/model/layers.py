@@ -4,8 +4,6 @@ Features are kept channels last: (n_atoms, components, channels), components of 
 degree 1, and so on.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Final

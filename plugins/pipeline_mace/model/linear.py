@@ -5,8 +5,6 @@ degree 1, and so on. Weights are drawn with unit variance and divided by the squ
 number of terms they sum, as in e3nn, so that weights of mace-torch can be loaded.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

@@ -1,7 +1,5 @@
 """The MACE potential, with scaled and shifted energies."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

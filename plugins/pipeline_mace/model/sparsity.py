@@ -1,7 +1,5 @@
 """Sparsity of the Clebsch-Gordan coefficients of the tensor products."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pipeline_kernels.equivariant.tensor_product import ProductPlan

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.nn.functional import layer_norm, silu
+from torch.nn.functional import silu
 
 from pipeline_kernels.message import Segments
 from pipeline_kernels.message.gated import Route, gated_messages
@@ -119,8 +119,8 @@ def plain(case):
         weight, bias = case.hidden
         core, gate = silu(core) @ weight[0] + bias[0], silu(gate) @ weight[1] + bias[1]
     (gain, gate_gain), (shift, gate_shift) = case.gain[:, 0], case.shift[:, 0]
-    core = layer_norm(core, (width,), gain, shift, eps=NORM_EPSILON)
-    gate = layer_norm(gate, (width,), gate_gain, gate_shift, eps=NORM_EPSILON)
+    core = gain * normalize(core) + shift
+    gate = gate_gain * normalize(gate) + gate_shift
     messages = silu(core) * torch.sigmoid(gate)
     if case.factors is not None:
         messages = messages * case.factors[route.factors.index]
@@ -128,3 +128,9 @@ def plain(case):
         return messages
     sums = messages.new_zeros(route.targets.n_segments, width)
     return sums.index_add(0, route.targets.index, messages)
+
+
+def normalize(x):
+    """Return the layer normalisation; the third derivative of torch's own (2.13) is wrong."""
+    x = centred(x)
+    return x * (x.square().mean(-1, keepdim=True) + NORM_EPSILON).rsqrt()

@@ -5,8 +5,6 @@ group of tiles, with rooms of its own. Groups have sums over their edges of thei
 neither their number nor any result depends on the number of threads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import chain
 

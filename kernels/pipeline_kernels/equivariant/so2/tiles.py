@@ -4,8 +4,6 @@ Operands of a tile are made, multiplied and forgotten: neither the gathered nor 
 of all edges are ever stored, and the backward pass makes them again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

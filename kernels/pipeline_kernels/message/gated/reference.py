@@ -4,8 +4,6 @@ Symbols follow the package's formulas; a prime is `d_` here. Vectors are (2, n_m
 core and gate.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 

@@ -1,7 +1,5 @@
 """Inputs of gated messages: rows of tables and factors, and parameters."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice

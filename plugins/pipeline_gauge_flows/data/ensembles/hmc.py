@@ -12,8 +12,6 @@ Weingarten, Nucl. Phys. B 380, 665 (1992). Pseudofermions are redrawn before eac
 trajectory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """Measurements on every configuration in the data stage, and their estimates for the ensemble."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final

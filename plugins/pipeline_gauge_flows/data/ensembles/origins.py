@@ -1,7 +1,5 @@
 """Sources of configurations: Markov chains and files."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Philox-4x32-10 of Salmon, Moraes, Dror and Shaw, SC11 (2011), doi:10.1145/2063384.2063405.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from numba import uint32, uint64
 from numpy.typing import NDArray

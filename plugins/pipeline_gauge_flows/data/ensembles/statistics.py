@@ -4,8 +4,6 @@ Wolff, Comput. Phys. Commun. 156, 143 (2004); Joswig et al., Comput. Phys. Commu
 (2023).
 """
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass

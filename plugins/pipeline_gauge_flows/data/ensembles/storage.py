@@ -1,7 +1,5 @@
 """File `data.h5` of a lattice gauge theory: lattice, action, and configurations if any."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Sequence
 from dataclasses import asdict

@@ -5,8 +5,6 @@ matrices s. The closing C of a link U is its weighted staple sum: S = -(1/N) Re 
 independent of U.
 """
 
-from __future__ import annotations
-
 from math import cos, expm1, log, log1p, pi, sin, sqrt
 
 import numpy as np

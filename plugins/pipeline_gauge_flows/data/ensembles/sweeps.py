@@ -5,8 +5,6 @@ updated together. There are two colours, like those of a checkerboard, or three 
 odd. Random numbers are tied to links and sweeps: the result does not depend on threads.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from functools import cached_property, partial
 from itertools import count

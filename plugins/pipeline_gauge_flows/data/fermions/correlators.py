@@ -4,8 +4,6 @@ S = M^-1, with a sum over spins and colours of both ends. It belongs to the char
 by gamma5-hermiticity the propagator of the other flavour, with -mu, is the adjoint of S.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

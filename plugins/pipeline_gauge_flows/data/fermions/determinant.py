@@ -7,8 +7,6 @@ Re tr(log Mhat): with chi_k the columns of the adjoint of the inverse and e_k un
     d log |det Mhat| = Re sum_k chi_k^dagger dMhat e_k.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

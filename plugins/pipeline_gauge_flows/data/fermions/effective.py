@@ -1,7 +1,5 @@
 """Effective action of the links, with exact quark determinants for small lattices."""
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

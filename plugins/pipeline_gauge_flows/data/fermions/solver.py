@@ -11,8 +11,6 @@ by the true residual in double precision, and the search keeps its direction: Sl
 Vorst, Computing 56, 141 (1996); Clark et al., Comput. Phys. Commun. 181, 1517 (2010), section 4.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 import torch

@@ -6,8 +6,6 @@ the slice: the one-end trick, Foster and Michael, Phys. Rev. D 59, 074503 (1999)
 Michael, Phys. Rev. D 73, 074506 (2006).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod

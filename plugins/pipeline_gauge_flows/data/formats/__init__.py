@@ -1,7 +1,5 @@
 """File formats of link configurations shared with other lattice programs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final

@@ -4,8 +4,6 @@ Files number sites with x fastest and t slowest, and store the links of a site a
 Here time is direction 0 and x, y, z are 1, 2, 3, the last one fastest.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final

@@ -4,8 +4,6 @@ ILDG Binary File Format, revision 1.1 or later (https://www.lqcd.org/ildg/ildg-f
 checksums as SciDAC's QIO computes them.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import zlib

@@ -4,8 +4,6 @@ Every record has a header of 144 bytes, big-endian: magic number, version, flags
 Data are padded to a multiple of eight bytes.
 """
 
-from __future__ import annotations
-
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

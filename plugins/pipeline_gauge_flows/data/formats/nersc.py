@@ -4,8 +4,6 @@ A text header, then the links as IEEE numbers, complete or without their last ro
 checksum, the mean plaquette and the mean trace of the links, which are all verified.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -13,8 +13,6 @@ and the root takes the coefficients themselves in the place of U_t. With orthono
 the error is at most the root of the sum of the squares of all truncated singular values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

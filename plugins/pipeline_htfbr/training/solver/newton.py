@@ -10,8 +10,6 @@ solved directly, or by conjugate gradients with products J v and J^T w where the
 large. Steps end when the error on the validation points no longer falls; the best tree is kept.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial

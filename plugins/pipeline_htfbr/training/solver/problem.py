@@ -1,7 +1,5 @@
 """Conversion of the points of a run to a fit problem, and of the solver's tree to a surface."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 

@@ -8,8 +8,6 @@ Total degree, λ and γ are those with the least error on the validation points.
 next degree would be too many, the terms that correlate most with the residual are taken.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final

@@ -1,7 +1,5 @@
 """The solver: ridge start, hierarchical SVD, rank growth, polish; all chosen by validation."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final

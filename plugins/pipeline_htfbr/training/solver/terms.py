@@ -5,8 +5,6 @@ of these functions. Functions of each coordinate are orthonormal over the traini
 that coefficients are comparable for any domain and density of the points.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Tables I and II and Figures 5 to 10, from measurements here."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pipeline_core.figures import Figure

@@ -1,7 +1,5 @@
 """Figure 8 of the paper: time and memory of a training step, one optimisation after the other."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from matplotlib.axes import Axes

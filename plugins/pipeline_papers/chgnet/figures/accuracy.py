@@ -1,7 +1,5 @@
 """Figure 7 and Tables I and II of the paper: predictions of the networks, errors, steps of MD."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from textwrap import fill
 from typing import Any, Final

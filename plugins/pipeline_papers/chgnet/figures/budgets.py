@@ -1,7 +1,5 @@
 """Equal budgets: errors of networks with and without heads against epochs and against time."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from textwrap import fill
 from typing import Final

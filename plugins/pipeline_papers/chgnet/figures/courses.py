@@ -1,7 +1,5 @@
 """Training courses: a training with the earlier stages whose weights it started from."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Figure 9 of the paper: the load of the ranks in each step, shuffled and balanced."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

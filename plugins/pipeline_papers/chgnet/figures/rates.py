@@ -1,7 +1,5 @@
 """Figure 6 of the paper: large batches with the default learning rate and the rate of Eq. 14."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final
 

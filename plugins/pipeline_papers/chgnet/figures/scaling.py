@@ -1,7 +1,5 @@
 """Figure 10 of the paper: efficiency of strong and weak scaling, projected."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

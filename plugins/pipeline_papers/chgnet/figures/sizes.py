@@ -1,7 +1,5 @@
 """Figure 5 of the paper: numbers of atoms, bonds and angles of the samples."""
 
-from __future__ import annotations
-
 from typing import Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figures 3 and 5 to 8, from measurements here."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pipeline_core.figures import Figure

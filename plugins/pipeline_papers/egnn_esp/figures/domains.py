@@ -1,7 +1,5 @@
 """Figure 5, a and b: the domains of the parts."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from pipeline_core.figures import Drawn, Rows, style

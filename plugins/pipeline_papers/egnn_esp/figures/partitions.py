@@ -1,7 +1,5 @@
 """Figure 5, c and d: costs of domain decomposition into many parts, by method."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Atoms in a box, seen from a corner, without perspective."""
 
-from __future__ import annotations
-
 from colorsys import hls_to_rgb
 from itertools import product
 from typing import Any, Final

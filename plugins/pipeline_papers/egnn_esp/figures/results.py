@@ -1,7 +1,5 @@
 """Results of studies from `profile`, and the style of partition methods in all figures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Figure 3: messages that a node block works on in a second, against their number."""
 
-from __future__ import annotations
-
 from pipeline_core.figures import Drawn, Rows, style
 from pipeline_core.project.run import ExperimentRun
 from pipeline_papers.egnn_esp.figures.results import read_study

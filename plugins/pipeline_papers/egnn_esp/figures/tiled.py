@@ -1,7 +1,5 @@
 """Figure 8, d and e: a repeated cell and its predicted Hamiltonian."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import h5py

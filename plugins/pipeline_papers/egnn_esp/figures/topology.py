@@ -1,7 +1,5 @@
 """Figure 6, topology: pairs of parts that exchange atoms, and the number of atoms."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

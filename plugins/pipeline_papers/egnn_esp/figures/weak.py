@@ -1,7 +1,5 @@
 """Figure 7: weak scaling, measured on few ranks and projected on many."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Options of the studies of figures 3, 5, 6 and 7, in the section `profile`."""
 
-from __future__ import annotations
-
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator

@@ -1,7 +1,5 @@
 """Domain decomposition of one large structure by several methods, figure 5 of the paper."""
 
-from __future__ import annotations
-
 import time
 from dataclasses import dataclass
 from typing import Any, Final

@@ -10,8 +10,6 @@ the other. The pass ends with the slowest part. Coefficients are fitted to passe
 β to exchanges between two; no overlap is assumed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os import sched_getaffinity

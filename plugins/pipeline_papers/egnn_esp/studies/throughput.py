@@ -5,8 +5,6 @@ embeddings of atoms and edges, rotated into the frames of their edges, mixed, ro
 summed by attention. Frames are made before. Weights are random, as times do not depend on them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Random packings of any size, and exact counts of atoms, edges and messages of their parts."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import numpy as np

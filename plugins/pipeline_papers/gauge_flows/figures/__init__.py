@@ -1,7 +1,5 @@
 """Figures 1 and 2 and equation 19, from measurements here."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from pipeline_core.figures import Figure

@@ -1,7 +1,5 @@
 """Eq. 19 of the paper: the cost of a derivative, with the paper's numbers beside ours."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import inf

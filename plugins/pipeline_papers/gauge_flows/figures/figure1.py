@@ -1,7 +1,5 @@
 """Figure 1 of the paper: growth of the effective sample size, with and without learned loops."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Figure 2 of the paper: gluons in the pion by the Feynman-Hellmann relation, over fit ranges."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from matplotlib.axes import Axes

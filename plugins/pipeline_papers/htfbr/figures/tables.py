@@ -1,7 +1,5 @@
 """Tables 2, 3 and 4 of the paper, with our rows below."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
@@ -32,17 +30,8 @@ def read_comparable(experiment: ExperimentRun, exact: str) -> list[Fit]:
     return [fit for fit in read_fits(experiment) if fit.surface["exact"] == exact]
 
 
-def draw_table2(experiment: ExperimentRun) -> Drawn:
-    """Tabulate fits of HONO, Table 2."""
-    return _draw_fits(experiment, "hono", "hono", ("train", "test", "grid"))
-
-
-def draw_table4(experiment: ExperimentRun) -> Drawn:
-    """Tabulate fits of ethene, Table 4."""
-    return _draw_fits(experiment, "ethene", "ethene_xtb", ("train", "test"))
-
-
-def _draw_fits(experiment: ExperimentRun, surface: str, exact: str, places: Sequence[str]) -> Drawn:
+def draw_fits(experiment: ExperimentRun, surface: str, exact: str, *places: str) -> Drawn:
+    """Tabulate the errors at these places of fits of an exact surface, Tables 2 and 4."""
     published, ours = read_paper(experiment), read_comparable(experiment, exact)
     if not ours or f"{surface}_gpu1_nuwa_train" not in published:
         return None

@@ -1,7 +1,5 @@
 """Figures 3 and 4 of the paper: the time of a training, and its loss curve."""
 
-from __future__ import annotations
-
 from textwrap import wrap
 from typing import Any, Final, NamedTuple
 

@@ -5,10 +5,8 @@ Dataset, batches are collated from items, and the tree is a chain of Kronecker a
 that autograd differentiates. Optimizer, order, validation and records are as in `resident`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -26,7 +24,7 @@ def train_with_loader(run: Run) -> dict[str, Any] | None:
     """Fit the surface of a run, see `train_by_gradients`; return None for other methods."""
     if run.get_section("train", RivalTrainOptions).method != "dataloader":
         return None
-    return train_by_gradients(run, Method(load_steps, make_kronecker_forward))
+    return train_by_gradients(run, DATALOADER)
 
 
 def make_kronecker_forward(module: Surface) -> Forward:
@@ -88,3 +86,6 @@ class _Order(Sampler[list[int]]):
 
     def __len__(self) -> int:
         return sum(len(part.batches) for part in self.parts)
+
+
+DATALOADER: Final = Method(load_steps, make_kronecker_forward)

@@ -1,7 +1,5 @@
 """Options of the studies: the baseline as a training method, and shares of the points."""
 
-from __future__ import annotations
-
 from typing import Literal
 
 from pipeline_core.config.limits import Ranks

@@ -6,8 +6,6 @@ share alone, by the plugin and by plain torch, and the speed at which two proces
 sum gradients. The epoch of several devices is the sum of the two, a projection.
 """
 
-from __future__ import annotations
-
 import time
 from copy import deepcopy
 from functools import partial
@@ -26,16 +24,13 @@ from pipeline_htfbr.model import Surface
 from pipeline_htfbr.options import HTTrainOptions
 from pipeline_htfbr.training.descent import Descent
 from pipeline_htfbr.training.fit import Method
-from pipeline_htfbr.training.resident import select_steps
+from pipeline_htfbr.training.resident import RESIDENT
 from pipeline_htfbr.training.shares import Plan
 from pipeline_htfbr.training.tabulated import Table, tabulate
-from pipeline_papers.htfbr.studies.dataloader import load_steps, make_kronecker_forward
+from pipeline_papers.htfbr.studies.dataloader import DATALOADER
 from pipeline_papers.htfbr.studies.options import SharingOptions
 
-METHODS: Final = {
-    "resident": Method(select_steps, lambda module: module.evaluate_table),
-    "dataloader": Method(load_steps, make_kronecker_forward),
-}
+METHODS: Final = {"resident": RESIDENT, "dataloader": DATALOADER}
 """Our method, and the baseline of the paper."""
 
 _SECONDS: Final = 1.0

@@ -1,7 +1,5 @@
 """Figure 12 of the paper: samples of each rank in one step."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import matplotlib as mpl

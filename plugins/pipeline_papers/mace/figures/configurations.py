@@ -1,7 +1,5 @@
 """The four configurations of the paper, ours, and the runs that differ only by them."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import dataclass
 from typing import Any, Final

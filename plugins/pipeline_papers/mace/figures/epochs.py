@@ -1,7 +1,5 @@
 """Times of an epoch against the number of ranks: measured, projected, and from the paper."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 

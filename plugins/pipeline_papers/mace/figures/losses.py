@@ -1,7 +1,5 @@
 """Figure 9 of the paper: training losses of the baseline, with algorithm 1, and ours."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

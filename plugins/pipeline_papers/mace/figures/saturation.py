@@ -1,7 +1,5 @@
 """Figure 11 of the paper: batch sizes at which the processor saturates and memory is exhausted."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from matplotlib.axes import Axes

@@ -1,7 +1,5 @@
 """Figures 6, 7, 8 and 10 of the paper: speed-ups, strong and weak scaling."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, Literal
 

@@ -1,7 +1,5 @@
 """Figure 13 of the paper: shares of time in which ranks compute, communicate and wait."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Figure 5 of the paper: sizes of the samples, and sparsity of their graphs."""
 
-from __future__ import annotations
-
 from typing import Any, Final, NamedTuple
 
 import numpy as np

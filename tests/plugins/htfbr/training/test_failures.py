@@ -3,6 +3,7 @@
 import json
 import logging
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -46,7 +47,8 @@ def bad_point(monkeypatch):
 
         return spoil
 
-    monkeypatch.setattr(resident, "select_steps", select_spoiled)
+    spoiled = replace(resident.RESIDENT, steps=select_spoiled)
+    monkeypatch.setattr(resident, "RESIDENT", spoiled)
 
 
 @pytest.mark.slow

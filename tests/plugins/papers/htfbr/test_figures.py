@@ -104,7 +104,7 @@ def test_what_is_measured_at_the_scale_of_the_paper_can_be_found(tmp_path, name)
 
 
 def test_table_2_has_the_papers_rows_and_ours(hono):
-    _, table = tables.draw_table2(hono)
+    _, table = tables.draw_fits(hono, "hono", "hono", "train", "test", "grid")
     (row,) = select_rows(table, whose="paper", device="8 GPU", fit="nuwa")
     assert (row["train"], row["test"], row["points"], row["epochs"]) == (5.3e-4, 6.1e-4, 1e4, 1e5)
     ours = select_rows(table, whose="ours")
@@ -127,7 +127,7 @@ def test_table_3_compares_equal_trainings_with_the_batch_in_shares(hono):
 
 
 def test_table_4_has_the_papers_rows_and_ours(ethene):
-    _, table = tables.draw_table4(ethene)
+    _, table = tables.draw_fits(ethene, "ethene", "ethene_xtb", "train", "test")
     (row,) = select_rows(table, whose="paper", device="1 GPU", fit="benchmark")
     assert (row["train"], row["test"], row["epochs"]) == (3.3e-4, None, 88_999)
     assert len(select_rows(table, whose="ours")) == 4
