@@ -2,7 +2,7 @@
 
     make peers
     python tests/benchmarks/esp_infer.py [--networks paper hfo2] [--copies 1 2] [--threads 1 2]
-                                         [--dtypes float32 float64] [--small]
+                                         [--dtypes float32 float64] [--full] [--small]
 
 The shipped cell of 12 atoms, repeated along each vector. The peer is SLEM of DeePTB,
 `esp/dptb.py`, with as many channels, degrees and layers: another network for the same task. Both
@@ -65,15 +65,16 @@ def measure(
 
 def main() -> None:
     """Measure all cases and print one JSON object as the last line."""
-    parser = make_parser(__doc__, repeats=7, full="96 atoms, too; ten minutes", peers=True)
+    parser = make_parser(__doc__, repeats=7, full="also 96 atoms, and one thread; half an hour", peers=True)
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=[*NETWORKS])
     parser.add_argument("--copies", type=int, nargs="+", default=[1])
     parser.add_argument("--dtypes", nargs="+", default=["float32", "float64"])
-    parser.add_argument("--threads", type=int, nargs="+", default=sorted({1, count_cores()}))
+    parser.add_argument("--threads", type=int, nargs="+", default=[count_cores()])
     parser.set_defaults(sizes={}, cutoff=None)
     small = {"networks": ["paper"], "repeats": 1, "threads": [1]}
     small |= {"sizes": {"channels": 4}, "cutoff": 4.5}
-    args = read_arguments(parser, small, {"copies": [1, 2]})
+    full = {"copies": [1, 2], "threads": sorted({1, count_cores()})}
+    args = read_arguments(parser, small, full)
     dptb, rows = find_dptb(args), []
     for case in product(args.networks, args.copies, args.dtypes, args.threads):
         rows.append(measure(*case, Peer(dptb), args))

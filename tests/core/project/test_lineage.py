@@ -190,6 +190,9 @@ def test_verify_lists_all_faults_with_their_commands(project):
     assert faults.keys() == {str(run.graph), str(run.model)}
     assert faults[str(run.graph)]["command"] == f"pipeline-core graph {BY_HAND}"
     assert "train.epochs 2, now 3" in faults[str(run.model)]["problem"]
+    result = runner.invoke(app, ["verify", *folders])
+    assert f"pipeline-core graph {BY_HAND}" in result.output
+    assert "2 damaged or stale" in result.output
 
 
 def test_torn_lines(project, caplog):
