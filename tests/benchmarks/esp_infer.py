@@ -65,7 +65,9 @@ def measure(
 
 def main() -> None:
     """Measure all cases and print one JSON object as the last line."""
-    parser = make_parser(__doc__, repeats=7, full="also 96 atoms, and one thread; half an hour", peers=True)
+    parser = make_parser(
+        __doc__, repeats=7, full="also 96 atoms, and one thread; half an hour", peers=True
+    )
     parser.add_argument("--networks", nargs="+", choices=NETWORKS, default=[*NETWORKS])
     parser.add_argument("--copies", type=int, nargs="+", default=[1])
     parser.add_argument("--dtypes", nargs="+", default=["float32", "float64"])
