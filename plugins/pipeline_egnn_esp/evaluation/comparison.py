@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import sqrt
 from typing import Any, Final
 
 import numpy as np
@@ -148,17 +149,20 @@ class Comparison:
         Returns:
             `on_site` and `off_site`: MAE of zero, of the two-centre baseline and of the network;
             `shells`: the same by distance, with `from` and `to`, Å, and the number of elements;
-            `levels`: None for overlaps, else for each model but zero `occupied` and `all`, eV, with
-            mae, max_error, and `aligned_mae`, the MAE after the mean error of each structure is
-            subtracted; `without_levels`: number of structures too large for levels.
+            `relative`: Frobenius norm of the error over the norm of the matrix; `levels`: None for
+            overlaps, else for each model but zero `occupied` and `all`, eV, with mae, max_error,
+            and `aligned_mae`, the MAE after the mean error of each structure is subtracted;
+            `without_levels`: number of structures too large for levels.
         """
-        width = self._section.shell_width
+        width, parts = self._section.shell_width, ("on_site", "off_site")
+        square = {n: sum(self._errors[part, n].square for part in parts) for n in MODELS}
         return {
             "n_samples": self.n_samples,
             **{
                 part: _compare_with_baseline({name: self._errors[part, name] for name in MODELS})
-                for part in ("on_site", "off_site")
+                for part in parts
             },
+            "relative": {n: sqrt(x / square["zero"]) for n, x in square.items() if square["zero"]},
             "shells": [
                 {
                     "from": number * width,

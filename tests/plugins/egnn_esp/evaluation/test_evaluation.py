@@ -85,6 +85,7 @@ def test_a_matrix_of_zeros_errs_by_the_labels():
     own = np.concatenate([blocks[b] for b in np.flatnonzero(matrix.is_on_site)])
     assert report["on_site"]["count"] == len(own) == 4 * 100 + 8 * 16
     assert report["on_site"]["zero"] == pytest.approx(own.mean())
+    assert report["relative"] == pytest.approx({"zero": 1, "two_centre": 1, "model": 0.5})
 
 
 def test_both_of_a_hermitian_pair_count():
