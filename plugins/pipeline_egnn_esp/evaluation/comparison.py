@@ -155,7 +155,8 @@ class Comparison:
             `without_levels`: number of structures too large for levels.
         """
         width, parts = self._section.shell_width, ("on_site", "off_site")
-        square = {n: sum(self._errors[part, n].square for part in parts) for n in MODELS}
+        e = self._errors  # of off-site blocks one of each hermitian pair
+        square = {n: e["on_site", n].square + 2 * e["off_site", n].square for n in MODELS}
         return {
             "n_samples": self.n_samples,
             **{

@@ -96,6 +96,11 @@ def test_both_of_a_hermitian_pair_count():
     assert whole["count"] == on["count"] + 2 * off["count"]
     total = on["count"] * on["mae"] + 2 * off["count"] * off["mae"]
     assert whole["mae"] == pytest.approx(total / whole["count"])
+    is_own = np.repeat(matrix.is_on_site, matrix.shapes.prod(axis=1))
+    report = compare((matrix, np.where(is_own, matrix.hamiltonian, 0))).report()
+    own, others = (np.square(matrix.hamiltonian[rows]).sum() for rows in (is_own, ~is_own))
+    error = 2 * others / (own + 2 * others)
+    assert report["relative"]["model"] == pytest.approx(error**0.5)
 
 
 def test_overlaps_have_no_levels():
