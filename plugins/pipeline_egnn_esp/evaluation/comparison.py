@@ -155,15 +155,16 @@ class Comparison:
             `without_levels`: number of structures too large for levels.
         """
         width, parts = self._section.shell_width, ("on_site", "off_site")
-        e = self._errors  # of off-site blocks one of each hermitian pair
-        square = {n: e["on_site", n].square + 2 * e["off_site", n].square for n in MODELS}
+        # Both blocks of a hermitian pair count in the norm of a matrix.
+        on, off = ({n: self._errors[part, n].square for n in MODELS} for part in parts)
+        norm = on["zero"] + 2 * off["zero"]
         return {
             "n_samples": self.n_samples,
             **{
                 part: _compare_with_baseline({name: self._errors[part, name] for name in MODELS})
                 for part in parts
             },
-            "relative": {n: sqrt(x / square["zero"]) for n, x in square.items() if square["zero"]},
+            "relative": {n: sqrt((on[n] + 2 * off[n]) / norm) if norm else None for n in MODELS},
             "shells": [
                 {
                     "from": number * width,

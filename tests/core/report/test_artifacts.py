@@ -1,4 +1,4 @@
-"""Where models and trajectories lie."""
+"""Paths of models and trajectories on a page."""
 
 from pipeline_core.report import artifacts
 
